@@ -1,0 +1,231 @@
+package contract
+
+import (
+	"cmp"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// TopicID is Kafka's topic ID (a UUID, KIP-516). Its text form is the one that
+// Kafka's own tools print: 22 characters of URL-safe base64 without padding.
+// The zero value stands for a broker that has no topic IDs.
+type TopicID [16]byte
+
+// String returns Kafka's text form.
+func (id TopicID) String() string { return base64.RawURLEncoding.EncodeToString(id[:]) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (id TopicID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (id *TopicID) UnmarshalText(text []byte) error {
+	raw, err := base64.RawURLEncoding.DecodeString(string(text))
+	if err != nil || len(raw) != len(id) {
+		return fmt.Errorf("topic ID %q: want 22 characters of URL-safe base64", text)
+	}
+	copy(id[:], raw)
+	return nil
+}
+
+// Source is the partition a change came from. Topic is there for people;
+// TopicID decides whether two sources are the same.
+type Source struct {
+	TopicID   TopicID `json:"topic_id"`
+	Topic     string  `json:"topic"`
+	Partition int32   `json:"partition"`
+}
+
+// Same reports whether s and t are the same partition of the same topic ID.
+func (s Source) Same(t Source) bool { return s.TopicID == t.TopicID && s.Partition == t.Partition }
+
+// Compare orders sources by topic ID, then partition.
+func (s Source) Compare(t Source) int {
+	return cmp.Or(slices.Compare(s.TopicID[:], t.TopicID[:]), cmp.Compare(s.Partition, t.Partition))
+}
+
+// String returns topic/partition.
+func (s Source) String() string { return fmt.Sprintf("%s/%d", s.Topic, s.Partition) }
+
+// Position is a record's place within one Source.
+type Position struct {
+	Epoch  int32 `json:"epoch"` // leader epoch, -1 where the broker knows none
+	Offset int64 `json:"offset"`
+}
+
+// Compare orders positions by leader epoch, then offset.
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.Epoch, q.Epoch), cmp.Compare(p.Offset, q.Offset))
+}
+
+// Range stands for Count changes of one account from one Source: those the
+// bridge put into one signal, or several such that will be covered together
+// anyway (see [Coalesce]). It is due by its oldest change and covered by its
+// newest, so merging never makes a call cover something that had not settled.
+type Range struct {
+	Source Source    `json:"source"`
+	First  Position  `json:"first"`
+	Last   Position  `json:"last"`
+	Count  int       `json:"count"`
+	Oldest time.Time `json:"oldest"` // least change time
+	Newest time.Time `json:"newest"` // greatest change time
+}
+
+// Contains reports whether a change at p in s lies within the range.
+func (r Range) Contains(s Source, p Position) bool {
+	return r.Source.Same(s) && r.First.Compare(p) <= 0 && p.Compare(r.Last) <= 0
+}
+
+// Settled reports whether the whole range is settled for a call at call.
+func (r Range) Settled(call time.Time, settle time.Duration) bool {
+	return Settled(r.Newest, call, settle)
+}
+
+// Settled is the promise in one line: a change may be taken as read by a call
+// only if the call started at least the settle time after the change. Workflow,
+// row check, bridge and tests all ask this function and nothing else.
+func Settled(change, call time.Time, settle time.Duration) bool {
+	return !change.Add(settle).After(call)
+}
+
+// Through says that every change of the account in Source at or below Position
+// is covered: nothing at or below it was pending when that was written.
+type Through struct {
+	Source   Source   `json:"source"`
+	Position Position `json:"position"`
+}
+
+// Compare orders ranges by source, first and last position.
+func (r Range) Compare(q Range) int {
+	return cmp.Or(r.Source.Compare(q.Source), r.First.Compare(q.First), r.Last.Compare(q.Last))
+}
+
+// FirstChange returns the least change time in ranges, which must not be empty.
+func FirstChange(ranges []Range) time.Time {
+	first := ranges[0].Oldest
+	for _, r := range ranges[1:] {
+		if r.Oldest.Before(first) {
+			first = r.Oldest
+		}
+	}
+	return first
+}
+
+// Count returns how many changes ranges stand for.
+func Count(ranges []Range) int {
+	n := 0
+	for _, r := range ranges {
+		n += r.Count
+	}
+	return n
+}
+
+// Covers reports whether the range is covered by a row that was called at call
+// and says of itself that its sources are covered through the given positions.
+// Either proof is enough: the call was late enough for the range, or the row
+// already accounts for everything up to the range's last position.
+func Covers(r Range, call time.Time, settle time.Duration, through []Through) bool {
+	if !call.IsZero() && r.Settled(call, settle) {
+		return true
+	}
+	for _, t := range through {
+		if t.Source.Same(r.Source) && r.Last.Compare(t.Position) <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Split divides ranges into those that [Covers] accepts and the rest, keeping
+// their order.
+func Split(ranges []Range, call time.Time, settle time.Duration, through []Through) (covered, pending []Range) {
+	for _, r := range ranges {
+		if Covers(r, call, settle, through) {
+			covered = append(covered, r)
+		} else {
+			pending = append(pending, r)
+		}
+	}
+	return covered, pending
+}
+
+// Coalesce sorts ranges and merges neighbours of one source that will both be
+// settled for the call expected at next. Neighbours that will not be stay
+// apart: merged, the older would have to wait for the newer, and a change would
+// be covered later, by a call that the optimum does not need. A zero next
+// merges nothing.
+func Coalesce(ranges []Range, next time.Time, settle time.Duration) []Range {
+	if len(ranges) < 2 {
+		return ranges
+	}
+	sorted := slices.Clone(ranges)
+	slices.SortStableFunc(sorted, Range.Compare)
+	merged := sorted[:1]
+	for _, r := range sorted[1:] {
+		last := &merged[len(merged)-1]
+		if last.Source.Same(r.Source) && last.Settled(next, settle) && r.Settled(next, settle) {
+			*last = last.merge(r)
+			continue
+		}
+		merged = append(merged, r)
+	}
+	return merged
+}
+
+// merge returns one range that stands for both; r.First must not be below.
+func (r Range) merge(q Range) Range {
+	if q.Last.Compare(r.Last) > 0 {
+		r.Last = q.Last
+	}
+	if q.Oldest.Before(r.Oldest) {
+		r.Oldest = q.Oldest
+	}
+	if q.Newest.After(r.Newest) {
+		r.Newest = q.Newest
+	}
+	r.Count += q.Count
+	return r
+}
+
+// Known reports whether every change that r stands for is among known already,
+// so that r is a redelivery: r lies within one known range, or the known ranges
+// that lie within r add up to its count. An overlap of any other kind is not
+// known: treating it as new costs at most a row check, dropping it could lose a
+// change that a failover of Temporal forgot.
+func Known(known []Range, r Range) bool {
+	within := 0
+	for _, k := range known {
+		if k.Contains(r.Source, r.First) && k.Contains(r.Source, r.Last) {
+			return true
+		}
+		if r.Contains(k.Source, k.First) && r.Contains(k.Source, k.Last) {
+			within += k.Count
+		}
+	}
+	return within >= r.Count
+}
+
+// Advance returns through after a call covered the covered ranges while pending
+// ones remain: per source, the greatest covered position below everything that
+// is pending there. Positions never go back. The result is sorted by source.
+func Advance(through []Through, covered, pending []Range) []Through {
+	next := slices.Clone(through)
+	for _, c := range covered {
+		blocked := slices.ContainsFunc(pending, func(p Range) bool {
+			return p.Source.Same(c.Source) && p.First.Compare(c.Last) <= 0
+		})
+		if blocked {
+			continue
+		}
+		i := slices.IndexFunc(next, func(t Through) bool { return t.Source.Same(c.Source) })
+		switch {
+		case i < 0:
+			next = append(next, Through{Source: c.Source, Position: c.Last})
+		case next[i].Position.Compare(c.Last) < 0:
+			next[i].Position = c.Last
+		}
+	}
+	slices.SortFunc(next, func(a, b Through) int { return a.Source.Compare(b.Source) })
+	return next
+}
