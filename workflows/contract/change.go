@@ -150,27 +150,63 @@ func Split(ranges []Range, call time.Time, settle time.Duration, through []Throu
 	return covered, pending
 }
 
-// Coalesce sorts ranges and merges neighbours of one source that will both be
-// settled for the call expected at next. Neighbours that will not be stay
-// apart: merged, the older would have to wait for the newer, and a change would
-// be covered later, by a call that the optimum does not need. A zero next
-// merges nothing.
-func Coalesce(ranges []Range, next time.Time, settle time.Duration) []Range {
-	if len(ranges) < 2 {
+// Coalesce sorts ranges and merges neighbours of one source that the same call
+// will cover, given that the next call is expected at next and each later one D
+// after the oldest change that is left. Ranges that different calls will cover
+// stay apart: merged, the older would have to wait for the newer, and the
+// optimum would not be reached any more. So what is left is at most one range
+// per source and call, however many changes there were. A zero next means that
+// nothing is known of the run that will take them: then nothing is merged.
+func Coalesce(ranges []Range, next time.Time, settings Settings) []Range {
+	if len(ranges) < 2 || next.IsZero() {
 		return ranges
 	}
-	sorted := slices.Clone(ranges)
-	slices.SortStableFunc(sorted, Range.Compare)
-	merged := sorted[:1]
-	for _, r := range sorted[1:] {
+	type scheduled struct {
+		Range
+		call int // which of the coming calls will cover it
+	}
+	plan := make([]scheduled, len(ranges))
+	for i, r := range ranges {
+		plan[i] = scheduled{Range: r, call: -1}
+	}
+	for call, left := 0, len(plan); left > 0; call++ {
+		before, due, soonest := left, time.Time{}, time.Time{}
+		for i := range plan {
+			p := &plan[i]
+			switch {
+			case p.call >= 0:
+			case p.Settled(next, time.Duration(settings.Settle)):
+				p.call = call
+				left--
+			default:
+				due = earlier(due, p.Oldest.Add(time.Duration(settings.Delay)))
+				soonest = earlier(soonest, p.Newest.Add(time.Duration(settings.Settle)))
+			}
+		}
+		next = due
+		if before == left && soonest.After(next) {
+			next = soonest // ranges wider than D - S: nothing settles by their due time
+		}
+	}
+	slices.SortStableFunc(plan, func(a, b scheduled) int { return a.Range.Compare(b.Range) })
+	merged, call := []Range{plan[0].Range}, plan[0].call
+	for _, p := range plan[1:] {
 		last := &merged[len(merged)-1]
-		if last.Source.Same(r.Source) && last.Settled(next, settle) && r.Settled(next, settle) {
-			*last = last.merge(r)
+		if last.Source.Same(p.Source) && call == p.call {
+			*last = last.merge(p.Range)
 			continue
 		}
-		merged = append(merged, r)
+		merged, call = append(merged, p.Range), p.call
 	}
 	return merged
+}
+
+// earlier returns the earlier of two instants, taking zero for "none yet".
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // merge returns one range that stands for both; r.First must not be below.

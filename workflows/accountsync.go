@@ -1,0 +1,176 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// parkedPriority is the task-queue priority of parked accounts; the server's
+// default, 3, is that of live changes.
+const parkedPriority = 5
+
+// AccountSync is one sync of one account. It is registered twice, as
+// [contract.AccountSync] and, for accounts that have been set aside, as
+// [contract.ParkedAccountSync]; Register does both.
+//
+// A run fails only if its payloads cannot be decoded or somebody cancels it.
+func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.AccountSyncResult, error) {
+	run := accountRun{
+		account:  in.Account,
+		pending:  in.Pending,
+		failure:  in.Failure,
+		settings: in.Settings,
+		changes:  workflow.GetSignalChannel(ctx, contract.SignalChanges),
+		retry:    workflow.GetSignalChannel(ctx, contract.SignalRetry),
+	}
+	run.drain()
+	if len(run.pending) == 0 {
+		// Somebody retried an account that had nothing to do.
+		return contract.AccountSyncResult{Outcome: contract.OutcomeSkipped}, nil
+	}
+	// The first changes are due by the oldest; what will have settled by then
+	// need not be told apart any more.
+	due := contract.FirstChange(run.pending).Add(run.delay())
+	run.pending = contract.Coalesce(run.pending, due, run.settings)
+
+	var result contract.SyncResult
+	err := workflow.ExecuteActivity(run.activityContext(ctx), contract.Sync, contract.SyncInput{
+		Account:     run.account,
+		Pending:     run.pending,
+		NotBefore:   due,
+		LastFailure: run.lastFailure(),
+		Settings:    run.settings,
+	}).Get(ctx, &result)
+	if err != nil {
+		if temporal.IsCanceledError(err) && ctx.Err() != nil {
+			return contract.AccountSyncResult{}, err
+		}
+		return contract.AccountSyncResult{}, run.failed(ctx, err)
+	}
+	return run.synced(ctx, result)
+}
+
+// accountRun is the state of one run. Nothing in it outlives the run: what the
+// next one needs goes through [contract.AccountSyncInput].
+type accountRun struct {
+	account  string
+	pending  []contract.Range
+	failure  *contract.Failure
+	settings contract.Settings
+
+	changes workflow.ReceiveChannel
+	retry   workflow.ReceiveChannel
+}
+
+func (r *accountRun) settle() time.Duration { return time.Duration(r.settings.Settle) }
+func (r *accountRun) delay() time.Duration  { return time.Duration(r.settings.Delay) }
+
+func (r *accountRun) lastFailure() time.Time {
+	if r.failure == nil {
+		return time.Time{}
+	}
+	return r.failure.Last
+}
+
+// drain takes in every signal that has arrived. It has to run right before each
+// decision that ends the run: a signal that is still unread then would be gone.
+// (One that arrives later makes the server refuse the closing workflow task and
+// replay it with the signal.)
+func (r *accountRun) drain() {
+	var signal contract.Changes
+	for r.changes.ReceiveAsync(&signal) {
+		r.settings = signal.Settings
+		for _, changes := range signal.Ranges {
+			if !contract.Known(r.pending, changes) {
+				r.pending = append(r.pending, changes)
+			}
+		}
+		signal = contract.Changes{}
+	}
+	// A retry has done its work by waking the run.
+	for r.retry.ReceiveAsync(nil) {
+	}
+}
+
+// activityContext sets the leases of one attempt. The server repeats only what
+// the activity hands back by itself; attempts that fail, outlive their lease or
+// lose their worker come back here to be counted.
+func (r *accountRun) activityContext(ctx workflow.Context) workflow.Context {
+	options := workflow.ActivityOptions{
+		StartToCloseTimeout: time.Duration(r.settings.AttemptLease),
+		HeartbeatTimeout:    time.Duration(r.settings.Heartbeat),
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval:    time.Second,
+			BackoffCoefficient: 1,
+			NonRetryableErrorTypes: []string{
+				contract.ErrorFailed, "PanicError",
+				"TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat",
+			},
+		},
+	}
+	if r.failure != nil && r.failure.Parked {
+		options.Priority = temporal.Priority{PriorityKey: parkedPriority}
+	}
+	return workflow.WithActivityOptions(ctx, options)
+}
+
+// synced ends a run whose activity came back with a result.
+func (r *accountRun) synced(ctx workflow.Context, result contract.SyncResult) (contract.AccountSyncResult, error) {
+	r.drain()
+	if result.Outcome == contract.OutcomeFenced {
+		// A newer call has written. Its row says what it covers; the next run
+		// asks it.
+		return contract.AccountSyncResult{}, r.continueAsNew(ctx, nil, 0)
+	}
+	covered, pending := contract.Split(r.pending, result.CalledAt, r.settle(), result.Through)
+	r.pending, r.failure = pending, nil
+	if len(pending) == 0 {
+		return contract.AccountSyncResult{
+			CalledAt: result.CalledAt,
+			Covered:  covered,
+			Outcome:  result.Outcome,
+		}, nil
+	}
+	// Late joiners get a call of their own, by their own oldest change.
+	workflow.GetMetricsHandler(ctx).Counter("sync.follow_ups").Inc(1)
+	due := contract.FirstChange(pending).Add(r.delay())
+	return contract.AccountSyncResult{}, r.continueAsNew(ctx, covered, due.Sub(workflow.Now(ctx)))
+}
+
+// failed ends a run whose activity failed, outlived its lease or lost its worker.
+func (r *accountRun) failed(ctx workflow.Context, err error) error {
+	r.drain()
+	attempt := classify(err, workflow.Now(ctx))
+	was := r.failure != nil && r.failure.Parked
+	r.failure = nextFailure(r.failure, attempt, r.settings.ParkAfter)
+	if r.failure.Parked && !was {
+		workflow.GetLogger(ctx).Warn("account parked", "account", r.account,
+			"failures", r.failure.Count, "since", r.failure.Since, "reason", r.failure.Reason)
+		workflow.GetMetricsHandler(ctx).Counter("parked.entered").Inc(1)
+	}
+	return r.continueAsNew(ctx, nil, backoff(*r.failure, attempt, workflow.GetInfo(ctx).WorkflowExecution.RunID))
+}
+
+// continueAsNew ends the run and has the next one start after wait. What will
+// have settled by then is merged, which keeps the input of an account that fails
+// for days as small as that of one that works.
+func (r *accountRun) continueAsNew(ctx workflow.Context, covered []contract.Range, wait time.Duration) error {
+	wait = max(wait, 0)
+	next := contract.AccountSyncInput{
+		Account:  r.account,
+		Pending:  contract.Coalesce(r.pending, workflow.Now(ctx).Add(wait), r.settings),
+		Covered:  covered,
+		Failure:  r.failure,
+		Settings: r.settings,
+	}
+	name := contract.AccountSync
+	if next.Parked() {
+		name = contract.ParkedAccountSync
+	}
+	options := workflow.ContinueAsNewErrorOptions{BackoffStartInterval: wait}
+	return workflow.NewContinueAsNewErrorWithOptions(ctx, options, name, next)
+}
