@@ -1,0 +1,16 @@
+// Package buffer decides which fetched records are let in.
+//
+//	fetched ──Admit──▶ admitted ──Release──▶ durable in Temporal ──ledger──▶ committed
+//	          refused: the partition is paused, and the record held where it is
+//
+// Two bounds are taken together, at admission and in offset order: what is not
+// yet durable in Temporal (BUFFER_RECORDS, BUFFER_BYTES), and what is not yet
+// committed (MAX_UNCOMMITTED). Nothing is asked of a change after that: whatever
+// was admitted may always be signalled. Were the second bound taken later, a
+// full buffer of changes that wait for it could hold the head of a partition
+// behind them, and the watermark could never move.
+//
+// A partition that was refused is not let in again at once but below 80% of the
+// bound, so that pausing and resuming stay rare: a pause makes the client throw
+// away what it has prefetched.
+package buffer
