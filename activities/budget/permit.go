@@ -1,0 +1,73 @@
+package budget
+
+import (
+	"time"
+)
+
+type permitState int
+
+const (
+	held permitState = iota
+	started
+	sent
+	ended // stale or released
+)
+
+// permit is one slot of a [Limiter]. Its fields are guarded by the Limiter's mu.
+type permit struct {
+	limiter   *Limiter
+	at        time.Time // granted
+	startedAt time.Time
+	state     permitState
+}
+
+// Start implements [Permit].
+func (p *permit) Start() error {
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if p.state != held || now.Sub(p.at) > MaxPermitAge {
+		p.release()
+		return ErrStale
+	}
+	p.state, p.startedAt = started, now
+	l.metrics.Count("budget.used", 1)
+	return nil
+}
+
+// Sent implements [Permit].
+func (p *permit) Sent() {
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.state != started {
+		return
+	}
+	p.state = sent
+	l.open--
+	l.sent = append(l.sent, time.Now())
+	l.serve()
+}
+
+// Throttled implements [Permit].
+func (p *permit) Throttled(retryAfter time.Duration) {
+	p.limiter.throttled(p.startedAt, retryAfter)
+}
+
+// Release implements [Permit].
+func (p *permit) Release() {
+	p.limiter.mu.Lock()
+	defer p.limiter.mu.Unlock()
+	p.release()
+}
+
+// release frees a held slot; the caller holds the Limiter's mu.
+func (p *permit) release() {
+	if p.state != held {
+		return
+	}
+	p.state = ended
+	p.limiter.open--
+	p.limiter.serve()
+}
