@@ -1,0 +1,194 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/quiesce-io/quiesce/activities/budget"
+	"github.com/quiesce-io/quiesce/internal/telemetry"
+)
+
+func newMonitor(rps int) *Monitor {
+	limiter := budget.NewLimiter(budget.Config{UpstreamRPS: rps}, telemetry.Discard)
+	return NewMonitor(limiter, telemetry.Discard, slog.New(slog.NewTextHandler(io.Discard, nil)))
+}
+
+func call(ctx context.Context, m *Monitor) error {
+	p, err := m.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.Start(); err != nil {
+		return err
+	}
+	p.Sent()
+	return nil
+}
+
+func open(m *Monitor) {
+	for i := range openAfter {
+		m.Failed(fmt.Sprint("account ", i%2), "401")
+	}
+}
+
+// The constant-memory record answers like a full list of events.
+func TestChargedAgainstAList(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newMonitor(1)
+		type success struct {
+			account string
+			at      time.Time
+		}
+		var all []success
+		account := rapid.SampledFrom([]string{"a", "b", "c"})
+		second := rapid.Int64Range(1, 20)
+		for range rapid.IntRange(0, 12).Draw(rt, "n") {
+			s := success{account.Draw(rt, "account"), time.Unix(second.Draw(rt, "at"), 0)}
+			all = append(all, s)
+			m.Succeeded(s.account, s.at)
+		}
+		me, since := account.Draw(rt, "me"), time.Unix(second.Draw(rt, "since"), 0)
+		want := false
+		for _, s := range all {
+			want = want || s.account != me && s.at.After(since)
+		}
+		if got := m.Charged(me, since); got != want {
+			rt.Fatalf("charged %v, want %v", got, want)
+		}
+		if m.Charged(me, time.Time{}) {
+			rt.Fatal("a first failure was charged")
+		}
+	})
+}
+
+func TestThrottledIsChargedOnlyToOneWhoIsAlone(t *testing.T) {
+	m := newMonitor(1)
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	m.Throttled("a", at(10))
+	m.Succeeded("b", at(11))
+	require.True(t, m.ChargedThrottled("a", at(10)), "only a is throttled")
+	m.Throttled("c", at(12))
+	require.False(t, m.ChargedThrottled("a", at(10)), "c is throttled too: overload")
+	require.True(t, m.Charged("a", at(10)))
+	require.False(t, m.ChargedThrottled("a", at(13)), "nobody succeeded since")
+}
+
+func TestOpensOnlyAfterFailuresOfSeveralAccountsInARow(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		calls string // a letter is a failed call of that account, . a success
+		want  bool
+	}{
+		{"five of two", "aabab", true},
+		{"four", "abab", false},
+		{"one account alone", "aaaaaaaaaa", false},
+		{"one account, then another", "aaaaab", true},
+		{"a success between", "abab.abab", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMonitor(1)
+			for _, b := range c.calls {
+				if b == '.' {
+					m.Succeeded("z", time.Unix(1, 0))
+				} else {
+					m.Failed(string(b), "500")
+				}
+			}
+			require.Equal(t, c.want, m.State().Open)
+		})
+	}
+}
+
+func TestCause(t *testing.T) {
+	m := newMonitor(1)
+	open(m)
+	require.Equal(t, "401 for everybody", m.State().Cause)
+	require.False(t, m.State().Since.IsZero())
+	m.Failed("x", "timeout")
+	require.Equal(t, "6 failures in a row, the latest: timeout", m.State().Cause)
+	m.Succeeded("x", time.Unix(1, 0))
+	require.Equal(t, State{}, m.State())
+}
+
+func TestOpenLetsOnlyProbesThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMonitor(1000)
+		open(m)
+		var calls atomic.Int32
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				for {
+					err := call(ctx, m)
+					if err != nil {
+						if !errors.Is(err, ErrOutage) || !errors.Is(err, context.DeadlineExceeded) {
+							panic(err)
+						}
+						return
+					}
+					calls.Add(1)
+					m.Failed("probe", "401")
+				}
+			})
+		}
+		wg.Wait()
+		require.GreaterOrEqual(t, calls.Load(), int32(10))
+		require.LessOrEqual(t, calls.Load(), int32(15))
+	})
+}
+
+func TestSuccessClosesAndWakesEverybody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMonitor(1000)
+		open(m)
+		var wg sync.WaitGroup
+		start := time.Now()
+		for range 20 {
+			wg.Go(func() {
+				if err := call(t.Context(), m); err != nil {
+					panic(err)
+				}
+				m.Succeeded("probe", time.Unix(1, 0))
+			})
+		}
+		wg.Wait()
+		require.LessOrEqual(t, time.Since(start), 6*time.Second)
+		require.False(t, m.State().Open)
+	})
+}
+
+// Those who stand in the budget's queue when the breaker opens must not call.
+func TestOpeningReachesTheBudgetsQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMonitor(1)
+		require.NoError(t, call(t.Context(), m))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		var calls atomic.Int32
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if call(ctx, m) == nil {
+					calls.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		open(m)
+		wg.Wait()
+		require.Zero(t, calls.Load())
+	})
+}
