@@ -7,14 +7,15 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/quiesce-io/quiesce/internal/lease"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // Backoffs between attempts. The first pair is part of the account lease, see
-// design.md §6: MaxBackoff is its worst case.
+// design.md §6.
 const (
 	minBackoff       = time.Second
-	MaxBackoff       = 30 * time.Second
+	maxBackoff       = lease.MaxBackoff
 	minParkedBackoff = 10 * time.Second
 	maxParkedBackoff = 10 * time.Minute
 )
@@ -72,7 +73,7 @@ func nextFailure(previous *contract.Failure, attempt contract.FailedAttempt, par
 // together, and never less than upstream asked for, within the longest backoff
 // of all. The spread is derived from the run ID, as workflow code must be.
 func backoff(failure contract.Failure, attempt contract.FailedAttempt, runID string) time.Duration {
-	base, limit, tries := minBackoff, MaxBackoff, failure.Tries
+	base, limit, tries := minBackoff, maxBackoff, failure.Tries
 	if failure.Parked {
 		base, limit, tries = minParkedBackoff, maxParkedBackoff, failure.ParkedTries+1
 	}

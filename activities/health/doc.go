@@ -1,10 +1,10 @@
 // Package health judges whose fault a failed call was, and stops calling while
 // it is everybody's.
 //
-//	          5 failures in a row, of at least 2 accounts
-//	  closed ────────────────────────────────────────────▶ open
-//	    ▲                                                    │ one probe per 5 s (jittered),
-//	    └──────────── any success ◀──────────────────────────┘ granted by the budget as well
+//	        5 failures in a row, of at least 2 accounts
+//	closed ────────────────────────────────────────────▶ open
+//	  ▲                                                    │ one probe per 5 s (jittered),
+//	  └──────────── any success ◀──────────────────────────┘ granted by the budget as well
 //
 // [Monitor] stands in front of the budget: while it is open, those who ask for
 // a permit wait, and are told [ErrOutage] when their time is up. They hand

@@ -1,0 +1,22 @@
+// Package watch learns how runs end, with few long polls.
+//
+// A long poll hears of an end at once but holds a place at Temporal's frontend,
+// which all bridges share; a plain read holds nothing but hears late. So the
+// places go to the runs that are about to end, and the rest is looked at in
+// turn, least recently looked at first:
+//
+//	         Add                    due, a place is free or can be taken
+//	────────▶ waiting for its turn ──────────────────────────▶ long poll
+//	           ▲   │ turn, not due or no place                   │    │
+//	           │   ▼                                             │    │
+//	           └─ read ◀──────────── 20 s over, or evicted ──────┘    │
+//	               │ ended                                      ended │
+//	               └──────────────────▶ report ◀──────────────────────┘
+//
+// A run that fell due just now takes the place of the one that has been polled
+// longest: after its due time a run normally ends within seconds, so what has
+// been polled for long is stuck, and stuck runs must not hide those that move.
+//
+// The Watcher owns no truth. Reports may be lost with the process; the ledger
+// then still has the changes as uncommitted and the next owner asks again.
+package watch

@@ -1,0 +1,207 @@
+package config
+
+import (
+	"encoding"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Setting is one setting as `config` commands print it.
+type Setting struct {
+	Name    string `json:"name"` // environment variable
+	Flag    string `json:"flag"`
+	Value   string `json:"value"` // effective; secrets are redacted
+	Default string `json:"default"`
+	Help    string `json:"help"`
+
+	secret bool
+}
+
+// Set is the settings of one command, bound to the struct they load into.
+type Set struct {
+	Flags    *flag.FlagSet // commands add flags of their own before Load
+	settings []Setting
+}
+
+// Bind makes every setting in the structs that dst points to a flag of the
+// returned set. It panics on a field of a type that cannot be loaded or a name
+// used twice: both are mistakes in the program.
+func Bind(name string, dst ...any) *Set {
+	set := &Set{Flags: flag.NewFlagSet(name, flag.ContinueOnError)}
+	set.Flags.SetOutput(io.Discard) // errors are returned, usage is printed by the caller
+	for _, d := range dst {
+		set.bind(reflect.ValueOf(d).Elem())
+	}
+	return set
+}
+
+func (s *Set) bind(v reflect.Value) {
+	for i := range v.NumField() {
+		field, value := v.Type().Field(i), v.Field(i)
+		name, isSetting := field.Tag.Lookup("env")
+		if !isSetting {
+			if value.Kind() == reflect.Struct && field.IsExported() {
+				s.bind(value)
+			}
+			continue
+		}
+		setting := Setting{
+			Name: name,
+			Flag: strings.ReplaceAll(strings.ToLower(name), "_", "-"),
+			Help: field.Tag.Get("help"),
+		}
+		_, setting.secret = value.Interface().(Secret)
+		register(s.Flags, value.Addr().Interface(), setting)
+		setting.Default = s.Flags.Lookup(setting.Flag).Value.String()
+		s.settings = append(s.settings, setting)
+	}
+}
+
+func register(flags *flag.FlagSet, target any, setting Setting) {
+	switch t := target.(type) {
+	case *Secret:
+		flags.Var((*secret)(t), setting.Flag, setting.Help)
+	case *string:
+		flags.StringVar(t, setting.Flag, *t, setting.Help)
+	case *bool:
+		flags.BoolVar(t, setting.Flag, *t, setting.Help)
+	case *int:
+		flags.IntVar(t, setting.Flag, *t, setting.Help)
+	case *time.Duration:
+		flags.DurationVar(t, setting.Flag, *t, setting.Help)
+	case *[]string:
+		flags.Var((*list)(t), setting.Flag, setting.Help)
+	case interface {
+		encoding.TextUnmarshaler
+		fmt.Stringer
+	}:
+		flags.Var(text{t}, setting.Flag, setting.Help)
+	default:
+		panic(fmt.Sprintf("setting %s: type %T cannot be loaded", setting.Name, target))
+	}
+}
+
+// Load fills the structs from the environment and then from args, and returns
+// every malformed value at once. It returns [flag.ErrHelp] for -h and --help.
+func (s *Set) Load(args []string, lookup func(string) (string, bool)) error {
+	var faults []error
+	for _, setting := range s.settings {
+		value, ok, err := read(setting, lookup)
+		switch {
+		case err != nil:
+			faults = append(faults, err)
+		case ok && value != "": // empty is unset, as compose files and manifests expect
+			if err := s.Flags.Set(setting.Flag, value); err != nil {
+				faults = append(faults, Fault{Name: setting.Name, Value: shown(setting, value), Problem: reason(err)})
+			}
+		}
+	}
+	if err := s.Flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return err
+		}
+		faults = append(faults, err)
+	}
+	if s.Flags.NArg() > 0 && len(faults) == 0 && !s.takesArguments() {
+		faults = append(faults, fmt.Errorf("unexpected argument %q", s.Flags.Arg(0)))
+	}
+	return errors.Join(faults...)
+}
+
+// takesArguments reports whether the command said it has positional arguments,
+// by a flag set whose name ends in one written in capitals.
+func (s *Set) takesArguments() bool {
+	words := strings.Fields(s.Flags.Name())
+	last := words[len(words)-1]
+	return strings.ToUpper(last) == last
+}
+
+func read(setting Setting, lookup func(string) (string, bool)) (string, bool, error) {
+	value, ok := lookup(setting.Name)
+	if !setting.secret {
+		return value, ok, nil
+	}
+	file, hasFile := lookup(setting.Name + "_FILE")
+	switch {
+	case !hasFile || file == "":
+		return value, ok, nil
+	case ok && value != "":
+		return "", false, Fault{Name: setting.Name, Problem: "is set both itself and through " + setting.Name + "_FILE; unset one"}
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", false, Fault{Name: setting.Name + "_FILE", Value: file, Problem: err.Error()}
+	}
+	return strings.TrimRight(string(content), "\r\n"), true, nil
+}
+
+func shown(setting Setting, value string) string {
+	if setting.secret {
+		return ""
+	}
+	return value
+}
+
+// reason makes the flag package's shortest errors say what would be right.
+func reason(err error) string {
+	if err.Error() == "parse error" {
+		return "cannot be read: want a whole number, true or false, or a duration such as 30s, as the setting needs"
+	}
+	return err.Error()
+}
+
+// Settings returns the settings with their effective values, in the order in
+// which the structs declare them.
+func (s *Set) Settings() []Setting {
+	settings := make([]Setting, len(s.settings))
+	for i, setting := range s.settings {
+		setting.Value = s.Flags.Lookup(setting.Flag).Value.String()
+		settings[i] = setting
+	}
+	return settings
+}
+
+// secret is a Secret as a flag value.
+type secret Secret
+
+func (s *secret) Set(value string) error { *s = secret(value); return nil }
+
+func (s *secret) String() string { return Secret(*s).String() }
+
+// list is a comma-separated list of words.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+func (l *list) Set(value string) error {
+	*l = nil
+	for word := range strings.SplitSeq(value, ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			*l = append(*l, word)
+		}
+	}
+	return nil
+}
+
+// text lets anything with a text form be a flag.
+type text struct {
+	target interface {
+		encoding.TextUnmarshaler
+		fmt.Stringer
+	}
+}
+
+func (t text) Set(value string) error { return t.target.UnmarshalText([]byte(value)) }
+
+func (t text) String() string {
+	if t.target == nil { // the flag package asks a zero value
+		return ""
+	}
+	return t.target.String()
+}
