@@ -1,0 +1,141 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// errTooLarge is a body over the limit. What is beyond it is never read.
+var errTooLarge = errors.New("body is too large")
+
+// readBody reads at most limit bytes and fails if there are more. On a failure
+// it returns what it has.
+func readBody(body io.Reader, limit int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(body, limit+1))
+	if err != nil {
+		return raw, err
+	}
+	if int64(len(raw)) > limit {
+		return raw[:limit], errTooLarge
+	}
+	return raw, nil
+}
+
+// failure says what an answer other than 2xx means.
+func (c *Client) failure(res *http.Response, body []byte) (Response, error) {
+	status := res.StatusCode
+	e := &Error{Status: status, Reason: strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))}
+	switch {
+	case status == http.StatusNotFound || status == http.StatusGone:
+		switch {
+		case isPage(res, body):
+			// A page is a router or a proxy speaking. Believing it would mark
+			// every account deleted after one wrong deployment upstream.
+			e.Class, e.Reason = contract.ClassRefused, e.Reason+" with a page"
+		case c.cfg.NotFound == NotFoundDelete:
+			return Response{Status: status, Deleted: true}, nil
+		default:
+			e.Class = contract.ClassRefused
+		}
+	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+		e.Class, e.RetryAfter = contract.ClassThrottled, retryAfter(res.Header, time.Now())
+	case status >= 500:
+		e.Class, e.RetryAfter = contract.ClassTransient, retryAfter(res.Header, time.Now())
+	case status == http.StatusRequestTimeout:
+		e.Class = contract.ClassTransient // the server's word for a timeout
+	default:
+		e.Class = contract.ClassRefused
+	}
+	return Response{}, e
+}
+
+// retryAfter parses both forms of the header (RFC 9110, 10.2.3). A date is
+// compared with the server's own Date where there is one, so that nobody's
+// clock needs to be right. It is 0 where there is nothing to obey.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return max(0, at.Sub(now))
+}
+
+// notJSON returns what is wrong with the body of a 2xx, or "".
+func notJSON(res *http.Response, body []byte) string {
+	switch {
+	case len(bytes.TrimSpace(body)) == 0:
+		return "an empty body"
+	case isPage(res, body):
+		return "a page instead of JSON"
+	case !utf8.Valid(body):
+		return "a body that is not UTF-8"
+	case !json.Valid(body):
+		return "malformed JSON"
+	}
+	return ""
+}
+
+func isPage(res *http.Response, body []byte) bool {
+	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	return media == "text/html" || bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
+}
+
+// bodyError classifies a 2xx whose body could not be read to its end.
+func bodyError(status int, err error) error {
+	if errors.Is(err, errTooLarge) {
+		return &Error{
+			Class: contract.ClassRefused, Status: status, Err: err,
+			Reason: fmt.Sprintf("%d with a body above UPSTREAM_MAX_BYTES", status),
+		}
+	}
+	e := transportError(err, "broken body")
+	e.Status = status
+	return e
+}
+
+// transportError classifies a call that got no complete answer. All of these may
+// pass. The reason names the kind only: net/http's text holds the URL, and with
+// it the account.
+func transportError(err error, otherwise string) *Error {
+	e := &Error{Class: contract.ClassTransient, Reason: otherwise, Err: err}
+	var dns *net.DNSError
+	var op *net.OpError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		e.Reason = "cancelled"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		e.Reason = "timeout"
+	case errors.As(err, &dns):
+		e.Reason = "host not found"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		e.Reason = "connection refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		e.Reason = "connection reset"
+	case errors.As(err, &op):
+		e.Reason = "network error on " + op.Op
+	}
+	return e
+}

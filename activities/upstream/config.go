@@ -1,0 +1,100 @@
+package upstream
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/quiesce-io/quiesce/internal/config"
+)
+
+// What 404 and 410 mean.
+const (
+	NotFoundDelete = "delete" // the account is gone: mark its row deleted
+	NotFoundPark   = "park"   // an error of this account
+)
+
+// placeholder is replaced by the escaped account.
+const placeholder = "{account}"
+
+// Config holds the settings of a [Client].
+type Config struct {
+	// URL is a template, in whose path or query {account} is replaced by the
+	// percent-encoded key.
+	URL string `env:"UPSTREAM_URL" help:"URL of one account in the system of record, with {account} where its key goes; required."`
+	// Timeout bounds a call from dialling to the body's last byte.
+	Timeout time.Duration `env:"UPSTREAM_TIMEOUT" help:"Longest time for one upstream call, connecting and reading included."`
+	// MaxBytes counts the body after decompression.
+	MaxBytes config.Bytes `env:"UPSTREAM_MAX_BYTES" help:"Largest upstream response body; a larger one is refused."`
+	NotFound string       `env:"UPSTREAM_NOT_FOUND" help:"What 404 and 410 mean: delete (mark the row deleted) or park (an error of this account)."`
+	// TokenFile is read again whenever it changes, so that a token can be
+	// rotated without a restart.
+	TokenFile string `env:"UPSTREAM_TOKEN_FILE" help:"File with a bearer token for upstream, re-read when it changes; empty sends none."`
+}
+
+// Default returns a Config in which UPSTREAM_URL is still missing.
+func Default() Config {
+	return Config{Timeout: 2 * time.Second, MaxBytes: 1 << 20, NotFound: NotFoundDelete}
+}
+
+// maxBodyBytes is the most that fits into a Spanner cell.
+const maxBodyBytes = 10 << 20
+
+// Validate returns every fault, joined.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(name, value, problem string) {
+		faults = append(faults, config.Fault{Name: name, Value: value, Problem: problem})
+	}
+	if problem := urlProblem(c.URL); problem != "" {
+		fault("UPSTREAM_URL", redact(c.URL), problem)
+	}
+	if c.Timeout <= 0 || c.Timeout > time.Minute {
+		fault("UPSTREAM_TIMEOUT", c.Timeout.String(), "must be above 0 and at most 1m")
+	}
+	if c.MaxBytes < 1 || c.MaxBytes > maxBodyBytes {
+		fault("UPSTREAM_MAX_BYTES", c.MaxBytes.String(), "must be from 1B to 10MiB, the most that fits into a Spanner cell")
+	}
+	if c.NotFound != NotFoundDelete && c.NotFound != NotFoundPark {
+		fault("UPSTREAM_NOT_FOUND", c.NotFound, "must be delete or park")
+	}
+	return errors.Join(faults...)
+}
+
+func urlProblem(template string) string {
+	if template == "" {
+		return "is required: for example https://crm.internal/v1/accounts/" + placeholder
+	}
+	before, after, found := strings.Cut(template, placeholder)
+	if !found {
+		return "must contain " + placeholder + " where the account's key goes"
+	}
+	u, err := url.Parse(before + "x" + strings.ReplaceAll(after, placeholder, "x"))
+	switch {
+	case err != nil:
+		return "is not a URL"
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "must begin with http:// or https://"
+	case u.Host == "":
+		return "has no host"
+	case u.User != nil:
+		return "must not hold credentials: put a token into UPSTREAM_TOKEN_FILE"
+	case u.Fragment != "":
+		return "must not have a fragment: it is never sent"
+	}
+	// The first slash after the scheme begins the path. A placeholder before it
+	// would let a change choose the host that is called.
+	if !strings.ContainsAny(before[len(u.Scheme)+len("://"):], "/?") {
+		return placeholder + " must stand in the path or the query"
+	}
+	return ""
+}
+
+// redact removes credentials from a URL that is about to be printed.
+func redact(raw string) string {
+	if u, err := url.Parse(raw); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return raw
+}

@@ -1,0 +1,22 @@
+// Package upstream reads one account from the system of record over HTTP.
+//
+// One [Client.Fetch] is one request on the wire, never more: redirects are not
+// followed, and none of net/http's silent re-sends happen. Those exist for
+// requests without a body on a reused connection that dies under them; a caller
+// who pays for each call with a permit must not have two for one. See
+// [Client.request] for how.
+//
+// The answer is either a [Response] or an [Error], whose class says what to
+// think of it:
+//
+//	2xx with JSON          Response
+//	404, 410               Response, Deleted (or refused: UPSTREAM_NOT_FOUND=park)
+//	429, 503               throttled, with Retry-After
+//	other 5xx, 408         transient
+//	timeouts, resets       transient, also in the middle of a body
+//	other 4xx, 3xx         refused
+//	2xx that is not JSON   refused: pages, malformed, too large
+//	404, 410 with a page   refused: that is a wrong URL, not an account that is gone
+//
+// Teams whose system of record speaks something else implement [Fetcher].
+package upstream
