@@ -7,7 +7,6 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/quiesce-io/quiesce/internal/lease"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -15,7 +14,7 @@ import (
 // design.md §6.
 const (
 	minBackoff       = time.Second
-	maxBackoff       = lease.MaxBackoff
+	maxBackoff       = contract.MaxBackoff
 	minParkedBackoff = 10 * time.Second
 	maxParkedBackoff = 10 * time.Minute
 )

@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quiesce-io/quiesce/bridge/due"
 	"github.com/quiesce-io/quiesce/bridge/run"
 	"github.com/quiesce-io/quiesce/internal/config"
 )
@@ -66,7 +66,7 @@ type Watcher struct {
 	turn   func()
 
 	mu      sync.Mutex
-	queue   queue             // waiting for their turn
+	queue   due.Queue[*watch] // waiting for their turn
 	polls   map[*watch]func() // being polled, with what ends the poll
 	reading int
 	open    int
@@ -86,7 +86,6 @@ func New(config Config, runs Runs, logger *slog.Logger, turn func()) *Watcher {
 // watch is the state of one target.
 type watch struct {
 	Target
-	look     time.Time // its next turn
 	polledAt time.Time // when the current poll began
 	polled   bool      // has had a poll to itself that ended without the run
 }
@@ -100,7 +99,7 @@ func (w *Watcher) Add(target Target) {
 	}
 	w.mu.Lock()
 	w.open++
-	heap.Push(&w.queue, &watch{Target: target, look: look})
+	w.queue.Push(&watch{Target: target}, look)
 	w.mu.Unlock()
 	w.signal()
 }
@@ -143,25 +142,27 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) dispatch(ctx context.Context, group *sync.WaitGroup) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.queue) > 0 {
+	for {
+		next, look, ok := w.queue.Peek()
+		if !ok {
+			return time.Second
+		}
 		now := time.Now()
-		next := w.queue[0]
-		if wait := next.look.Sub(now); wait > 0 {
+		if wait := look.Sub(now); wait > 0 {
 			return min(wait, time.Second)
 		}
-		due := !next.Due.After(now)
+		overdue := !next.Due.After(now)
 		switch {
-		case due && w.place(next, now):
-			heap.Pop(&w.queue)
+		case overdue && w.place(next, now):
+			w.queue.Pop()
 			w.poll(ctx, group, next, now)
 		case w.reading < readers:
-			heap.Pop(&w.queue)
+			w.queue.Pop()
 			w.read(ctx, group, next)
 		default:
 			return time.Second // a reader that finishes wakes the loop
 		}
 	}
-	return time.Second
 }
 
 // place reports whether there is room for a poll, evicting one that has lasted
@@ -245,22 +246,6 @@ func (w *Watcher) finish(ctx context.Context, target *watch, end *run.End, err e
 		every = until
 	}
 	w.mu.Lock()
-	target.look = now.Add(every)
-	heap.Push(&w.queue, target)
+	w.queue.Push(target, now.Add(every))
 	w.mu.Unlock()
-}
-
-// queue is a heap by next turn.
-type queue []*watch
-
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].look.Before(q[j].look) }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)        { *q = append(*q, x.(*watch)) }
-func (q *queue) Pop() any {
-	old := *q
-	last := old[len(old)-1]
-	old[len(old)-1] = nil
-	*q = old[:len(old)-1]
-	return last
 }

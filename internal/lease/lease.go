@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quiesce-io/quiesce/internal/config"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // Safety is by how much a lease exceeds what it bounds.
@@ -20,10 +21,6 @@ const Safety = 1.5
 // LastSleep is the longest that Sync sleeps in its slot before a call; what is
 // longer it hands back.
 const LastSleep = 500 * time.Millisecond
-
-// MaxBackoff is the longest wait between two failures of an account that is not
-// parked.
-const MaxBackoff = 30 * time.Second
 
 // Batch is a batch of work done with a fixed concurrency: the hand-over of a full
 // buffer to Temporal, say.
@@ -72,7 +69,7 @@ type Account struct {
 
 // Lease is the account lease: ParkAfter × (attempt lease + longest backoff).
 func (a Account) Lease() time.Duration {
-	return time.Duration(a.ParkAfter) * (a.Attempt.Lease() + MaxBackoff)
+	return time.Duration(a.ParkAfter) * (a.Attempt.Lease() + contract.MaxBackoff)
 }
 
 func safe(d time.Duration) time.Duration { return time.Duration(float64(d) * Safety) }
@@ -87,10 +84,10 @@ func (a Account) Detectable(limit time.Duration) error {
 			lease, Safety, LastSleep, a.Attempt.RowCheck, a.Attempt.PermitWait, a.Attempt.Upstream, a.Attempt.Write)})
 	}
 	if lease := a.Lease(); lease > limit {
-		most := int(limit / (a.Attempt.Lease() + MaxBackoff))
+		most := int(limit / (a.Attempt.Lease() + contract.MaxBackoff))
 		faults = append(faults, config.Fault{Name: "MAX_DETECTION_DELAY", Value: limit.String(), Problem: fmt.Sprintf(
 			"the account lease is %s = %d PARK_AFTER × (%s attempt lease + %s backoff); %s",
-			lease, a.ParkAfter, a.Attempt.Lease(), MaxBackoff, lever(most))})
+			lease, a.ParkAfter, a.Attempt.Lease(), contract.MaxBackoff, lever(most))})
 	}
 	return errors.Join(faults...)
 }

@@ -78,6 +78,10 @@ type Changes struct {
 	Settings Settings `json:"settings"`
 }
 
+// MaxBackoff is the longest wait between two failures of an account that is not
+// parked. It is part of the account lease.
+const MaxBackoff = 30 * time.Second
+
 // Failure is what an account carries from run to run while it keeps failing.
 type Failure struct {
 	// Count is how many failures in a row were the account's own. The first

@@ -1,0 +1,94 @@
+// Package clock compares the bridge's clock with Temporal's.
+//
+// Where a change has no time that can be trusted, the bridge's clock gives it
+// one, and the worker compares that with call times in Temporal's clock. A
+// bridge that is behind would make calls too early, and one that is ahead too
+// late; so while the two are further apart than MAX_CLOCK_SKEW, nothing is
+// admitted.
+package clock
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/quiesce-io/quiesce/bridge/run"
+)
+
+// Every is how often the clocks are compared.
+const Every = time.Minute
+
+// Reader reads Temporal's clock. [run.Client] implements it.
+type Reader interface {
+	ReadClock(ctx context.Context, workflowID, requestID string) (run.ClockReading, error)
+}
+
+// Clock knows how far the two clocks are apart. Create it with [New].
+type Clock struct {
+	reader     Reader
+	workflowID string
+	maxSkew    time.Duration
+	timeout    time.Duration
+	logger     *slog.Logger
+
+	mu     sync.Mutex
+	offset time.Duration
+}
+
+// New returns a Clock that takes the clocks as equal until [Clock.Compare]. The
+// throw-away runs that it needs go by workflowID; timeout bounds one request.
+func New(reader Reader, workflowID string, maxSkew, timeout time.Duration, logger *slog.Logger) *Clock {
+	return &Clock{reader: reader, workflowID: workflowID, maxSkew: maxSkew, timeout: timeout, logger: logger}
+}
+
+// Offset returns by how much this process's clock is certainly ahead of
+// Temporal's, negative if it is behind.
+func (c *Clock) Offset() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.offset
+}
+
+// Agrees reports whether the clocks are close enough to admit changes.
+func (c *Clock) Agrees() bool { return c.Offset().Abs() <= c.maxSkew }
+
+// Compare compares the clocks once. A failure leaves what was known before.
+func (c *Clock) Compare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	reading, err := c.reader.ReadClock(ctx, c.workflowID, rand.Text())
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.offset = reading.Offset()
+	c.mu.Unlock()
+	if !c.Agrees() {
+		c.logger.Error("this machine's clock is off; nothing is admitted until it agrees with Temporal's",
+			"ahead", reading.Offset(), "MAX_CLOCK_SKEW", c.maxSkew)
+	}
+	return nil
+}
+
+// Run compares the clocks every minute, and every second while they are too far
+// apart, until ctx is done.
+func (c *Clock) Run(ctx context.Context) error {
+	for {
+		every := Every
+		if !c.Agrees() {
+			every = time.Second
+		}
+		timer := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		if err := c.Compare(ctx); err != nil && ctx.Err() == nil {
+			c.logger.Warn("cannot compare clocks with Temporal; trying again", "error", err)
+		}
+	}
+}

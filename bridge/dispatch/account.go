@@ -1,0 +1,202 @@
+package dispatch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/quiesce-io/quiesce/bridge/buffer"
+	"github.com/quiesce-io/quiesce/bridge/run"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// account is what a lane knows of one account. Only the lane's goroutine
+// touches it.
+type account struct {
+	key        string
+	workflowID string
+
+	// backlog is to be signalled, in the order in which it came; batch is being
+	// signalled. fresh marks those of both that still hold room in the buffer.
+	backlog []change
+	batch   *batch
+	// taken are the changes that open runs have accepted, by run ID.
+	taken map[string]*taken
+
+	at       time.Time // next turn, zero for none
+	lastSent time.Time // last accepted signal
+	retries  int       // unanswered requests in a row
+}
+
+type change struct {
+	buffer.Change
+	fresh bool
+}
+
+// batch is the content of one signal.
+type batch struct {
+	requestID string
+	changes   []change
+	signal    contract.Changes
+	due       time.Time // first change + D
+}
+
+// taken is what one run has accepted.
+type taken struct {
+	start   *run.Start // nil until it is known how the run began
+	watched bool
+	changes []change
+}
+
+// idle reports whether nothing of the account is under way.
+func (a *account) idle() bool {
+	return len(a.backlog) == 0 && a.batch == nil && len(a.waiting()) == 0
+}
+
+// waiting returns the changes that runs have taken.
+func (a *account) waiting() []change {
+	var all []change
+	for _, t := range a.taken {
+		all = append(all, t.changes...)
+	}
+	return all
+}
+
+// first returns the time of the oldest change that no call has covered as far as
+// is known here; zero for none. For a parked account, whose changes count as
+// done, it is that of the changes the run was parked with.
+func (a *account) first() time.Time {
+	var first time.Time
+	see := func(t time.Time) {
+		if first.IsZero() || t.Before(first) {
+			first = t
+		}
+	}
+	for _, c := range a.backlog {
+		see(c.Time)
+	}
+	for _, t := range a.taken {
+		for _, c := range t.changes {
+			see(c.Time)
+		}
+		if t.start != nil && t.start.Input.Parked() && len(t.start.Input.Pending) > 0 {
+			see(contract.FirstChange(t.start.Input.Pending))
+		}
+	}
+	return first
+}
+
+// nextCall predicts when the run that will take the backlog makes its call, and
+// returns zero where nothing is known of it.
+func (a *account) nextCall(now time.Time, settings contract.Settings) time.Time {
+	var due time.Time
+	for _, t := range a.taken {
+		if t.start == nil {
+			return time.Time{}
+		}
+		if t.start.Due.After(due) {
+			due = t.start.Due
+		}
+	}
+	if due.After(now) {
+		return due
+	}
+	// No run is open, or its call is being made: what had not settled for that
+	// one gets the next.
+	var first time.Time
+	for _, c := range append(a.waiting(), a.backlog...) {
+		settled := !due.IsZero() && contract.Settled(c.Time, due, time.Duration(settings.Settle))
+		if !settled && (first.IsZero() || c.Time.Before(first)) {
+			first = c.Time
+		}
+	}
+	next := first.Add(time.Duration(settings.Delay))
+	if next.Before(now) {
+		return now
+	}
+	return next
+}
+
+// maxRanges bounds a signal to a run of which nothing is known, to which changes
+// go unmerged.
+const maxRanges = 100
+
+// form makes the next batch of what is in the backlog.
+func (a *account) form(now time.Time, settings contract.Settings, requestID string) {
+	changes := a.backlog
+	a.backlog = nil
+	ranges := make([]contract.Range, len(changes))
+	for i, c := range changes {
+		ranges[i] = contract.Range{
+			Source: c.Source, First: c.Position, Last: c.Position,
+			Count: 1, Oldest: c.Time, Newest: c.Time,
+		}
+	}
+	due := contract.FirstChange(ranges).Add(time.Duration(settings.Delay))
+	next := a.nextCall(now, settings)
+	if next.IsZero() && len(ranges) > maxRanges {
+		next = due
+	}
+	a.batch = &batch{
+		requestID: requestID,
+		changes:   changes,
+		signal:    contract.Changes{Ranges: contract.Coalesce(ranges, next, settings), Settings: settings},
+		due:       due,
+	}
+}
+
+// accepted moves the batch to the run that took it.
+func (a *account) accepted(runID string) *taken {
+	t := a.taken[runID]
+	if t == nil {
+		t = &taken{}
+		a.taken[runID] = t
+	}
+	t.changes = append(t.changes, a.batch.changes...)
+	a.batch = nil
+	return t
+}
+
+// ended takes a run's end in: what it covered is done, what it left pending
+// belongs to its successor, and the rest is to be signalled again. It returns
+// the changes that are done and the successor, if that is to be watched.
+func (a *account) ended(runID string, end run.End) (done []change, successor *taken) {
+	t := a.taken[runID]
+	if t == nil {
+		return nil, nil
+	}
+	delete(a.taken, runID)
+	var again, left []change
+	for _, c := range t.changes {
+		switch {
+		case lists(end.Covered, c):
+			done = append(done, c)
+		case end.Next != nil && lists(end.Next.Input.Pending, c):
+			left = append(left, c)
+		default:
+			again = append(again, c)
+		}
+	}
+	a.backlog = append(again, a.backlog...)
+	if end.Next == nil {
+		return done, nil
+	}
+	if end.Next.Input.Parked() {
+		// The parked run and its successors own them now.
+		done, left = append(done, left...), nil
+	}
+	successor = a.taken[end.Next.RunID]
+	if successor == nil {
+		if len(left) == 0 {
+			return done, nil
+		}
+		successor = &taken{}
+		a.taken[end.Next.RunID] = successor
+	}
+	successor.start = end.Next
+	successor.changes = append(successor.changes, left...)
+	return done, successor
+}
+
+func lists(ranges []contract.Range, c change) bool {
+	return slices.ContainsFunc(ranges, func(r contract.Range) bool { return r.Contains(c.Source, c.Position) })
+}

@@ -1,0 +1,95 @@
+// Package lease makes the bridge's loops prove that they turn.
+//
+// franz-go has no max.poll.interval: a member whose poll loop hangs goes on
+// heartbeating and keeps its partitions for ever. So every loop of the bridge
+// reports each turn to a [Watchdog]; one that does not turn within its lease
+// ends the process, and the group gives its partitions to another member.
+//
+// A turn is an answer, an error included, or the finding that there is nothing
+// to do. A heartbeat is none.
+package lease
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// StuckError says which loop did not turn.
+type StuckError struct {
+	Loop  string
+	Since time.Duration // since its last turn
+	Lease time.Duration
+}
+
+func (e StuckError) Error() string {
+	return fmt.Sprintf("loop %q has not turned for %s, its lease is %s: leaving the group", e.Loop, e.Since.Round(time.Millisecond), e.Lease)
+}
+
+// Watchdog watches loops. The zero value watches none.
+type Watchdog struct {
+	mu    sync.Mutex
+	loops []*loop
+}
+
+type loop struct {
+	name  string
+	lease time.Duration
+	last  atomic.Int64 // nanoseconds since start, monotonic
+	start time.Time
+}
+
+// Loop adds a loop and returns what it calls at every turn. The lease runs from
+// now on.
+func (w *Watchdog) Loop(name string, lease time.Duration) (turn func()) {
+	l := &loop{name: name, lease: lease, start: time.Now()}
+	w.mu.Lock()
+	w.loops = append(w.loops, l)
+	w.mu.Unlock()
+	return func() { l.last.Store(int64(time.Since(l.start))) }
+}
+
+func (l *loop) idle() time.Duration { return time.Since(l.start) - time.Duration(l.last.Load()) }
+
+// Check returns a [StuckError] for a loop whose lease is over.
+func (w *Watchdog) Check() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.loops {
+		if idle := l.idle(); idle > l.lease {
+			return StuckError{Loop: l.name, Since: idle, Lease: l.lease}
+		}
+	}
+	return nil
+}
+
+// Headroom returns the loop that is closest to the end of its lease and how much
+// of it is left; ok is false when there are no loops.
+func (w *Watchdog) Headroom() (name string, left time.Duration, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.loops {
+		if rest := l.lease - l.idle(); !ok || rest < left {
+			name, left, ok = l.name, rest, true
+		}
+	}
+	return name, left, ok
+}
+
+// Run checks every quarter second until ctx is done or a lease is over.
+func (w *Watchdog) Run(ctx context.Context) error {
+	ticker := time.NewTicker(250 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if err := w.Check(); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/quiesce-io/quiesce/internal/config"
+)
+
+// Exit codes of both binaries.
+const (
+	ExitOK     = 0
+	ExitFailed = 1 // it was tried and did not work
+	ExitUsage  = 2 // settings or arguments are wrong; nothing was done
+)
+
+// Command is one command of a binary.
+type Command struct {
+	Name    string // with its arguments, in capitals: "where TOPIC/PARTITION/OFFSET"
+	Summary string // one line
+	Help    string // what else there is to know, may be empty
+	// Settings are pointers to the structs that the command loads, see
+	// package config.
+	Settings []any
+	// Validate checks the loaded settings; may be nil.
+	Validate func() error
+	// Flags adds flags that are no settings; may be nil.
+	Flags func(*flag.FlagSet)
+	// Run does it. args are what is left after the flags.
+	Run func(ctx context.Context, command *Invocation) error
+}
+
+// Invocation is what a running command has at hand.
+type Invocation struct {
+	Args     []string
+	Stdout   io.Writer
+	Stderr   io.Writer
+	Settings []config.Setting
+}
+
+// UsageError is a mistake of the operator: settings or arguments that cannot be.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Main runs the command that args name and returns the exit code. SIGINT and
+// SIGTERM cancel the command's context; a second one ends the process at once.
+func Main(binary string, args []string, commands []Command) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // from here on a signal has its default effect
+	return Run(ctx, binary, args, commands, os.LookupEnv, os.Stdout, os.Stderr)
+}
+
+// Run is [Main] without a process around it.
+func Run(ctx context.Context, binary string, args []string, commands []Command, lookup func(string) (string, bool), stdout, stderr io.Writer) int {
+	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		usage(stdout, binary, commands)
+		if len(args) == 0 {
+			return ExitUsage
+		}
+		return ExitOK
+	}
+	command, rest, ok := find(commands, args)
+	if !ok {
+		fmt.Fprintf(stderr, "%s: there is no command %q; see %s help\n", binary, args[0], binary)
+		return ExitUsage
+	}
+	set := config.Bind(binary+" "+command.Name, command.Settings...)
+	if command.Flags != nil {
+		command.Flags(set.Flags)
+	}
+	err := set.Load(rest, lookup)
+	if errors.Is(err, flag.ErrHelp) {
+		help(stdout, binary, command, set)
+		return ExitOK
+	}
+	if command.Validate != nil {
+		err = errors.Join(err, command.Validate())
+	}
+	if err != nil {
+		return fail(stderr, binary, command, UsageError{err})
+	}
+	err = command.Run(ctx, &Invocation{Args: set.Flags.Args(), Stdout: stdout, Stderr: stderr, Settings: set.Settings()})
+	if err != nil {
+		return fail(stderr, binary, command, err)
+	}
+	return ExitOK
+}
+
+// find returns the command whose name args begin with; names may have two words.
+func find(commands []Command, args []string) (Command, []string, bool) {
+	for _, c := range commands {
+		words := c.words()
+		if len(args) >= len(words) && strings.Join(args[:len(words)], " ") == strings.Join(words, " ") {
+			return c, args[len(words):], true
+		}
+	}
+	return Command{}, nil, false
+}
+
+// words are the words of the name that are not arguments.
+func (c Command) words() []string {
+	var words []string
+	for _, word := range strings.Fields(c.Name) {
+		if word == strings.ToUpper(word) {
+			break
+		}
+		words = append(words, word)
+	}
+	return words
+}
+
+func fail(w io.Writer, binary string, command Command, err error) int {
+	prefix := binary + " " + strings.Join(command.words(), " ") + ": "
+	usage := UsageError{}
+	if !errors.As(err, &usage) {
+		fmt.Fprintln(w, prefix+err.Error())
+		return ExitFailed
+	}
+	lines := strings.Split(usage.Error(), "\n")
+	if len(lines) == 1 {
+		fmt.Fprintln(w, prefix+lines[0])
+		return ExitUsage
+	}
+	fmt.Fprintf(w, "%s%d things to mend:\n", prefix, len(lines))
+	for _, line := range lines {
+		fmt.Fprintln(w, "  "+line)
+	}
+	return ExitUsage
+}
+
+func usage(w io.Writer, binary string, commands []Command) {
+	fmt.Fprintf(w, "usage: %s COMMAND [flags]\n\n", binary)
+	width := 0
+	for _, c := range commands {
+		width = max(width, len(c.Name))
+	}
+	for _, c := range commands {
+		fmt.Fprintf(w, "  %-*s  %s\n", width, c.Name, c.Summary)
+	}
+	fmt.Fprintf(w, "\nEvery setting is an environment variable and a flag: SETTLE_TIME is --settle-time.\n%s COMMAND --help lists what a command takes.\n", binary)
+}
+
+func help(w io.Writer, binary string, command Command, set *config.Set) {
+	fmt.Fprintf(w, "usage: %s %s [flags]\n\n%s\n", binary, command.Name, command.Summary)
+	if command.Help != "" {
+		fmt.Fprintf(w, "\n%s\n", command.Help)
+	}
+	settings := map[string]config.Setting{}
+	for _, s := range set.Settings() {
+		settings[s.Flag] = s
+	}
+	fmt.Fprintln(w)
+	set.Flags.VisitAll(func(f *flag.Flag) {
+		origin := ""
+		if s, ok := settings[f.Name]; ok {
+			origin = " [" + s.Name + "]"
+		}
+		if f.DefValue != "" && f.DefValue != "false" {
+			origin += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(w, "  --%s%s\n        %s\n", f.Name, origin, f.Usage)
+	})
+}
+
+// Bounded runs f and gives up on it once ctx is done and grace has passed: what
+// is stuck must not keep the process alive.
+func Bounded(ctx context.Context, grace time.Duration, f func() error) error {
+	done := make(chan error, 1) // f may outlive us
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("did not stop within %s", grace)
+	}
+}

@@ -1,0 +1,108 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
+	"go.temporal.io/sdk/log"
+
+	"github.com/quiesce-io/quiesce/internal/config"
+	"github.com/quiesce-io/quiesce/internal/telemetry"
+)
+
+// Version is the version that is reported; release builds stamp it with
+// -ldflags "-X".
+var Version = "dev"
+
+// Common are the settings of both processes.
+type Common struct {
+	Pipeline      string        `env:"PIPELINE" help:"Name of this pipeline, [a-z0-9-]{1,40}; required. It is part of every workflow ID and the default for task queue, consumer group and tags."`
+	TaskQueue     string        `env:"TEMPORAL_TASK_QUEUE" help:"Temporal task queue; the pipeline's name if empty."`
+	StatusAddr    string        `env:"STATUS_ADDR" help:"Address of /status, /livez and /readyz; empty for none."`
+	StartTimeout  time.Duration `env:"START_TIMEOUT" help:"How long to wait at start for what the process depends on."`
+	ShutdownGrace time.Duration `env:"SHUTDOWN_GRACE" help:"How long an orderly stop may take before it is cut short."`
+	Log           telemetry.LogConfig
+}
+
+// DefaultCommon returns the defaults; statusAddr differs between the processes.
+func DefaultCommon(statusAddr string) Common {
+	return Common{
+		StatusAddr: statusAddr, StartTimeout: 30 * time.Second, ShutdownGrace: 10 * time.Second,
+		Log: telemetry.DefaultLogConfig(),
+	}
+}
+
+var pipelineName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+
+// Validate returns every fault, joined.
+func (c Common) Validate() error {
+	var faults []error
+	switch {
+	case c.Pipeline == "":
+		faults = append(faults, config.Fault{Name: "PIPELINE", Problem: "is required: a name for this pipeline, such as accounts"})
+	case !pipelineName.MatchString(c.Pipeline):
+		faults = append(faults, config.Fault{Name: "PIPELINE", Value: c.Pipeline, Problem: "must be 1 to 40 of a-z, 0-9 and -"})
+	}
+	if c.StartTimeout <= 0 {
+		faults = append(faults, config.Fault{Name: "START_TIMEOUT", Value: c.StartTimeout.String(), Problem: "must be positive"})
+	}
+	if c.ShutdownGrace <= 0 {
+		faults = append(faults, config.Fault{Name: "SHUTDOWN_GRACE", Value: c.ShutdownGrace.String(), Problem: "must be positive"})
+	}
+	return errors.Join(append(faults, c.Log.Validate())...)
+}
+
+// Queue returns the task queue that is in force.
+func (c Common) Queue() string {
+	if c.TaskQueue != "" {
+		return c.TaskQueue
+	}
+	return c.Pipeline
+}
+
+// DialTemporal connects to the Temporal that the standard TEMPORAL_* variables
+// name, trying until ctx is done, and returns the namespace with the client.
+func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Metrics) (client.Client, client.Options, error) {
+	options, err := envconfig.LoadDefaultClientOptions()
+	if err != nil {
+		return nil, options, UsageError{fmt.Errorf("TEMPORAL_* variables: %w", err)}
+	}
+	if options.HostPort == "" {
+		options.HostPort = client.DefaultHostPort
+	}
+	if options.Namespace == "" {
+		options.Namespace = client.DefaultNamespace
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	options.Identity = fmt.Sprintf("%d@%s", os.Getpid(), host)
+	options.Logger = log.NewStructuredLogger(logger)
+	options.MetricsHandler = telemetry.Temporal(metrics)
+	for {
+		c, err := client.DialContext(ctx, options)
+		if err == nil {
+			_, err = c.CheckHealth(ctx, &client.CheckHealthRequest{})
+			if err == nil {
+				return c, options, nil
+			}
+			c.Close()
+		}
+		logger.Warn("waiting for Temporal", "address", options.HostPort, "error", err)
+		timer := time.NewTimer(time.Second)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, options, fmt.Errorf("Temporal does not answer at TEMPORAL_ADDRESS=%s: %w", options.HostPort, err)
+		case <-timer.C:
+		}
+	}
+}
