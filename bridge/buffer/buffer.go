@@ -87,8 +87,12 @@ func (b *Buffer) release(size int64) {
 	b.mu.Lock()
 	b.records--
 	b.bytes -= size
+	// Above that, nobody who was refused would be let in.
+	roomy := below80(int64(b.records), int64(b.cfg.Records)) && below80(b.bytes, int64(b.cfg.Bytes))
 	b.mu.Unlock()
-	b.Wake()
+	if roomy {
+		b.Wake()
+	}
 }
 
 // Wake makes the receiver of Woken look for room again.

@@ -1,9 +1,192 @@
 package consumer
 
-import "github.com/quiesce-io/quiesce/bridge/buffer"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quiesce-io/quiesce/bridge/buffer"
+	"github.com/quiesce-io/quiesce/bridge/intake"
+	"github.com/quiesce-io/quiesce/bridge/ledger"
+	"github.com/quiesce-io/quiesce/internal/telemetry"
+)
 
 // Sink takes admitted changes.
 type Sink interface {
 	// Submit takes a change over; it never blocks.
 	Submit(c buffer.Change)
+}
+
+// Deps are what a consumer works with. Functions may be nil.
+type Deps struct {
+	Logger  *slog.Logger
+	Metrics telemetry.Metrics
+	Sink    Sink
+	Buffer  *buffer.Buffer
+	Ledger  *ledger.Ledger
+	// PollTurn and CommitTurn are called whenever the poll loop, and the
+	// committer, has turned: got an answer, even an error, or had nothing to do.
+	PollTurn   func()
+	CommitTurn func()
+	// MayAdmit is asked before each admission; while false, nothing is admitted.
+	MayAdmit func() bool
+	// Options are added to those of every Kafka client, and win.
+	Options []kgo.Opt
+}
+
+// How long the consumer waits for Kafka where a peer waits for it.
+const (
+	// commitTimeout bounds one commit. A revocation waits for it, so it must
+	// stay well below the group's rebalance timeout (60 s) and the loop leases.
+	commitTimeout = 5 * time.Second
+	// leaveTimeout bounds leaving the group and closing.
+	leaveTimeout = 10 * time.Second
+)
+
+// Consumer is one member of the group. It runs once.
+type Consumer struct {
+	cfg    Config
+	deps   Deps
+	intake *intake.Intake
+	log    *slog.Logger
+	base   []kgo.Opt // connection and Deps.Options
+
+	admin   *kgo.Client // everything but consuming: metadata, offsets, dead letters
+	kadm    *kadm.Client
+	dead    *deadLetters
+	commits committer
+	fail    context.CancelCauseFunc
+
+	mu         sync.Mutex
+	client     *kgo.Client // nil before Run has joined, and after it has left
+	partitions map[partitionKey]*partition
+}
+
+type partitionKey struct {
+	topic     string
+	partition int32
+}
+
+func (k partitionKey) String() string { return fmt.Sprintf("%s/%d", k.topic, k.partition) }
+
+// partition is one assigned partition, guarded by Consumer.mu.
+type partition struct {
+	key        partitionKey
+	assignment *ledger.Assignment
+	gate       *buffer.Gate
+	held       []item // fetched, not admitted, in offset order: at most one poll
+	paused     bool
+	stopped    string // why, and how to resume; empty while it runs
+	end        int64  // last stable offset as far as known, -1 if not
+}
+
+// New returns a consumer; it connects to nothing before Run.
+func New(cfg Config, deps Deps) (*Consumer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	in, err := intake.New(cfg.Intake)
+	if err != nil {
+		return nil, err
+	}
+	base, err := cfg.connection()
+	if err != nil {
+		return nil, err
+	}
+	if deps.MayAdmit == nil {
+		deps.MayAdmit = func() bool { return true }
+	}
+	if deps.PollTurn == nil {
+		deps.PollTurn = func() {}
+	}
+	if deps.CommitTurn == nil {
+		deps.CommitTurn = func() {}
+	}
+	c := &Consumer{
+		cfg: cfg, deps: deps, intake: in, log: deps.Logger,
+		base:       append(base, deps.Options...),
+		partitions: make(map[partitionKey]*partition),
+	}
+	c.dead = newDeadLetters(c)
+	return c, nil
+}
+
+// Run consumes until ctx is done, or something happens that only a new process
+// can mend: then it returns that error. It stops in this order:
+//
+//  1. polling ends; nothing more is admitted
+//  2. dead letters under way are flushed
+//  3. the watermarks are committed
+//  4. the group is left and the clients are closed
+//
+// each within a bounded time. Nobody waits for workflows: what they cover later
+// is the next owner's.
+func (c *Consumer) Run(ctx context.Context) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	c.fail = fail
+
+	admin, err := kgo.NewClient(append(c.producer(), c.base...)...)
+	if err != nil {
+		return fmt.Errorf("kafka client: %w", err)
+	}
+	defer admin.Close()
+	c.admin, c.kadm = admin, kadm.NewClient(admin)
+	if err := c.checkStart(ctx); err != nil {
+		return err
+	}
+
+	// The callbacks use the client too; they wait for mu until it is set.
+	c.mu.Lock()
+	client, err := kgo.NewClient(append(c.member(), c.base...)...)
+	c.client = client
+	c.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("kafka group member: %w", err)
+	}
+
+	var group errgroup.Group
+	for _, loop := range []func(context.Context){c.pollLoop, c.commitLoop, c.observeLoop, c.dead.loop} {
+		group.Go(func() error { loop(ctx); return nil })
+	}
+	_ = group.Wait() // the loops end with ctx; its cause is the error
+
+	c.stop(context.WithoutCancel(ctx))
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return nil
+}
+
+func (c *Consumer) stop(ctx context.Context) {
+	flush, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	if err := c.dead.flush(flush); err != nil {
+		c.log.Warn("dead letters not flushed; their records will be read again", "error", err)
+	}
+	c.commit(ctx, c.deps.Ledger.Assignments())
+
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		c.client.CloseAllowingRebalance()
+	}()
+	timer := time.NewTimer(leaveTimeout)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+		// The group gives our partitions away after the session timeout.
+		c.log.Error("group not left in time", "group", c.cfg.Group, "timeout", leaveTimeout)
+	}
+	for _, a := range c.deps.Ledger.Assignments() {
+		a.Drop()
+	}
 }

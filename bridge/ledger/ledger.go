@@ -30,8 +30,9 @@ type Start struct {
 	Next contract.Position
 	// Metadata is what the commit at Next said; the zero value if nothing.
 	Metadata Metadata
-	// Committed says that Next is committed already.
-	Committed bool
+	// Committed says that Next is committed already, with CommittedMetadata.
+	Committed         bool
+	CommittedMetadata string
 }
 
 // Assign begins an assignment.
@@ -45,7 +46,7 @@ func (l *Ledger) Assign(s Start) *Assignment {
 		partitions: s.Metadata.Partitions,
 	}
 	if s.Committed {
-		a.committed = &Commit{Next: s.Next, Metadata: s.Metadata.Encode()}
+		a.committed = &Commit{Next: s.Next, Metadata: s.CommittedMetadata}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,0 +1,118 @@
+package consumer
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/quiesce-io/quiesce/internal/config"
+)
+
+// connection returns the options that every client needs to reach the brokers.
+func (c Config) connection() ([]kgo.Opt, error) {
+	opts := []kgo.Opt{kgo.SeedBrokers(c.Brokers...), kgo.ClientID("quiesce-bridge")}
+	if c.TLS {
+		t, err := c.tlsConfig()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.DialTLSConfig(t))
+	}
+	if c.SASLMechanism != "" {
+		m, err := c.mechanism()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.SASL(m))
+	}
+	return opts, nil
+}
+
+func (c Config) tlsConfig() (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.TLSCAFile != "" {
+		pem, err := os.ReadFile(c.TLSCAFile)
+		if err != nil {
+			return nil, config.Fault{Name: "KAFKA_TLS_CA_FILE", Value: c.TLSCAFile, Problem: err.Error()}
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, config.Fault{Name: "KAFKA_TLS_CA_FILE", Value: c.TLSCAFile, Problem: "holds no PEM certificate"}
+		}
+	}
+	if c.TLSCertFile != "" {
+		pair, err := tls.LoadX509KeyPair(c.TLSCertFile, c.TLSKeyFile)
+		if err != nil {
+			return nil, config.Fault{Name: "KAFKA_TLS_CERT_FILE", Value: c.TLSCertFile, Problem: err.Error()}
+		}
+		t.Certificates = []tls.Certificate{pair}
+	}
+	return t, nil
+}
+
+func (c Config) mechanism() (sasl.Mechanism, error) {
+	password := c.SASLPassword.Reveal()
+	if c.SASLPasswordFile != "" {
+		raw, err := os.ReadFile(c.SASLPasswordFile)
+		if err != nil {
+			return nil, config.Fault{Name: "KAFKA_SASL_PASSWORD_FILE", Value: c.SASLPasswordFile, Problem: err.Error()}
+		}
+		password = strings.TrimRight(string(raw), "\r\n")
+	}
+	switch c.SASLMechanism {
+	case "PLAIN":
+		return plain.Auth{User: c.SASLUsername, Pass: password}.AsMechanism(), nil
+	case "SCRAM-SHA-256":
+		return scram.Auth{User: c.SASLUsername, Pass: password}.AsSha256Mechanism(), nil
+	case "SCRAM-SHA-512":
+		return scram.Auth{User: c.SASLUsername, Pass: password}.AsSha512Mechanism(), nil
+	}
+	return nil, fmt.Errorf("SASL mechanism %q", c.SASLMechanism)
+}
+
+// member returns the options of the group member.
+func (c *Consumer) member() []kgo.Opt {
+	opts := []kgo.Opt{
+		kgo.ConsumerGroup(c.cfg.Group),
+		kgo.ConsumeTopics(c.cfg.Topics...),
+		kgo.DisableAutoCommit(),
+		kgo.BlockRebalanceOnPoll(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// Control records come to us too: they are the last offsets of a
+		// transaction, and lag would never reach 0 without them.
+		kgo.KeepControlRecords(),
+		// Never reset by itself, see doc.go. Assignments start where
+		// adjustOffsets says.
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.AdjustFetchOffsetsFn(c.adjustOffsets),
+		kgo.OnPartitionsAssigned(c.onAssigned),
+		kgo.OnPartitionsRevoked(c.onRevoked),
+		kgo.OnPartitionsLost(c.onLost),
+		kgo.SessionTimeout(c.cfg.SessionTimeout),
+		kgo.HeartbeatInterval(min(3*time.Second, c.cfg.SessionTimeout/3)),
+		// What is prefetched is memory that no bound of ours counts: keep it
+		// small, and short, because a resumed partition waits for the fetch in
+		// flight.
+		kgo.FetchMaxBytes(8 << 20),
+		kgo.FetchMaxPartitionBytes(1 << 20),
+		kgo.MaxConcurrentFetches(4),
+		kgo.FetchMaxWait(500 * time.Millisecond),
+	}
+	if c.cfg.GroupProtocol == ProtocolConsumer {
+		opts = append(opts, kgo.ServerSideBalancer())
+	} else {
+		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))
+	}
+	if c.cfg.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(c.cfg.InstanceID))
+	}
+	return opts
+}

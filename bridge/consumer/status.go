@@ -1,0 +1,157 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// PartitionStatus is one assigned partition.
+type PartitionStatus struct {
+	Topic     string           `json:"topic"`
+	Partition int32            `json:"partition"`
+	TopicID   contract.TopicID `json:"topic_id"`
+	// Watermark is the next offset to commit, EndOffset the last stable offset
+	// (-1 until known); Lag is what lies between.
+	Watermark   int64 `json:"watermark"`
+	EndOffset   int64 `json:"end_offset"`
+	Lag         int64 `json:"lag"`
+	Uncommitted int   `json:"uncommitted"`
+	Held        int   `json:"held"` // fetched and not admitted
+	// OldestUncommitted is the time of the oldest change that is not done.
+	OldestUncommitted time.Time `json:"oldest_uncommitted,omitzero"`
+	Paused            bool      `json:"paused"`
+	// Stopped says why the partition is not read any more, and how it resumes.
+	Stopped string `json:"stopped,omitempty"`
+}
+
+// Status is the consumer at one moment.
+type Status struct {
+	Group              string            `json:"group"`
+	Partitions         []PartitionStatus `json:"partitions"`
+	Lag                int64             `json:"lag"`
+	Uncommitted        int               `json:"uncommitted"`
+	OldestUncommitted  time.Time         `json:"oldest_uncommitted,omitzero"`
+	BufferRecords      int               `json:"buffer_records"`
+	BufferBytes        int64             `json:"buffer_bytes"`
+	DeadLettersPending int               `json:"dead_letters_pending"`
+	PausedPartitions   int               `json:"paused_partitions"`
+	StoppedPartitions  int               `json:"stopped_partitions"`
+}
+
+// Status returns the present state, partitions by topic and number.
+func (c *Consumer) Status() Status {
+	s := Status{Group: c.cfg.Group, DeadLettersPending: c.dead.inFlight(), Partitions: []PartitionStatus{}}
+	s.BufferRecords, s.BufferBytes = c.deps.Buffer.Held()
+	s.Uncommitted = c.deps.Ledger.Uncommitted()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, part := range c.partitions {
+		state := part.assignment.State()
+		p := PartitionStatus{
+			Topic: key.topic, Partition: key.partition, TopicID: part.assignment.Source().TopicID,
+			Watermark: state.Watermark, EndOffset: part.end,
+			Uncommitted: state.Uncommitted, Held: len(part.held), OldestUncommitted: state.Oldest,
+			Paused: part.paused, Stopped: part.stopped,
+		}
+		if part.end >= 0 {
+			p.Lag = max(0, part.end-state.Watermark)
+		}
+		s.Lag += p.Lag
+		if part.paused {
+			s.PausedPartitions++
+		}
+		if part.stopped != "" {
+			s.StoppedPartitions++
+		}
+		if !p.OldestUncommitted.IsZero() && (s.OldestUncommitted.IsZero() || p.OldestUncommitted.Before(s.OldestUncommitted)) {
+			s.OldestUncommitted = p.OldestUncommitted
+		}
+		s.Partitions = append(s.Partitions, p)
+	}
+	slices.SortFunc(s.Partitions, func(a, b PartitionStatus) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return s
+}
+
+const (
+	gaugeInterval = 2 * time.Second
+	// endInterval is how often the ends of the partitions are asked for: a
+	// partition without new records never says where it ends.
+	endInterval = 5 * time.Second
+)
+
+// observeLoop reports gauges, and asks where partitions end and whether the
+// topics are still the same.
+func (c *Consumer) observeLoop(ctx context.Context) {
+	gauges, ends := time.NewTicker(gaugeInterval), time.NewTicker(endInterval)
+	defer gauges.Stop()
+	defer ends.Stop()
+	for {
+		select {
+		case <-gauges.C:
+			c.report()
+		case <-ends.C:
+			if err := c.observe(ctx); err != nil && ctx.Err() == nil {
+				c.log.Warn("end offsets", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *Consumer) observe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, endInterval)
+	defer cancel()
+	infos, err := c.topics(ctx, c.cfg.Topics)
+	if err != nil {
+		return err
+	}
+	ends, err := c.kadm.ListCommittedOffsets(ctx, c.cfg.Topics...)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, part := range c.partitions {
+		info, found := infos[key.topic]
+		if id := part.assignment.Source().TopicID; found && info.id != id {
+			c.fail(recreated(key.topic, id, info.id))
+			return nil
+		}
+		if o, found := ends.Lookup(key.topic, key.partition); found && o.Err == nil {
+			part.end = max(part.end, o.Offset)
+		}
+	}
+	return nil
+}
+
+// recreated is fatal: the client does not find its way from the old topic to
+// the new one, and everything under way belongs to the old. A new process
+// starts at the new topic's beginning.
+func recreated(topic string, was, is contract.TopicID) error {
+	return fmt.Errorf("topic %s was deleted and created again (ID %s, now %s): this process must be restarted to read the new one", topic, was, is)
+}
+
+func (c *Consumer) report() {
+	s, m := c.Status(), c.deps.Metrics
+	m.Gauge("bridge.buffer.records", float64(s.BufferRecords))
+	m.Gauge("bridge.buffer.bytes", float64(s.BufferBytes))
+	m.Gauge("bridge.uncommitted", float64(s.Uncommitted))
+	m.Gauge("bridge.paused_partitions", float64(s.PausedPartitions))
+	oldest := 0.0
+	if !s.OldestUncommitted.IsZero() {
+		oldest = max(0, time.Since(s.OldestUncommitted).Seconds())
+	}
+	m.Gauge("bridge.oldest_uncommitted_seconds", oldest)
+	for _, p := range s.Partitions {
+		m.Gauge("bridge.watermark_lag", float64(p.Lag), "topic:"+p.Topic, "partition:"+strconv.Itoa(int(p.Partition)))
+	}
+}
