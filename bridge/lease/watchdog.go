@@ -37,12 +37,12 @@ type Watchdog struct {
 type loop struct {
 	name  string
 	lease time.Duration
-	last  atomic.Int64 // nanoseconds since start, monotonic
+	last  atomic.Int64 // nanoseconds since start, monotonic; 0 before the first turn
 	start time.Time
 }
 
 // Loop adds a loop and returns what it calls at every turn. The lease runs from
-// now on.
+// its first turn on: what comes before is bounded by START_TIMEOUT.
 func (w *Watchdog) Loop(name string, lease time.Duration) (turn func()) {
 	l := &loop{name: name, lease: lease, start: time.Now()}
 	w.mu.Lock()
@@ -51,7 +51,14 @@ func (w *Watchdog) Loop(name string, lease time.Duration) (turn func()) {
 	return func() { l.last.Store(int64(time.Since(l.start))) }
 }
 
-func (l *loop) idle() time.Duration { return time.Since(l.start) - time.Duration(l.last.Load()) }
+// idle returns the time since the last turn, 0 before the first.
+func (l *loop) idle() time.Duration {
+	last := time.Duration(l.last.Load())
+	if last == 0 {
+		return 0
+	}
+	return time.Since(l.start) - last
+}
 
 // Check returns a [StuckError] for a loop whose lease is over.
 func (w *Watchdog) Check() error {

@@ -30,8 +30,9 @@ type Set struct {
 }
 
 // Bind makes every setting in the structs that dst points to a flag of the
-// returned set. It panics on a field of a type that cannot be loaded or a name
-// used twice: both are mistakes in the program.
+// returned set. A name that stands in two structs is one setting that loads into
+// both. It panics on a field of a type that cannot be loaded: a mistake in the
+// program.
 func Bind(name string, dst ...any) *Set {
 	set := &Set{Flags: flag.NewFlagSet(name, flag.ContinueOnError)}
 	set.Flags.SetOutput(io.Discard) // errors are returned, usage is printed by the caller
@@ -43,10 +44,10 @@ func Bind(name string, dst ...any) *Set {
 
 func (s *Set) bind(v reflect.Value) {
 	for i := range v.NumField() {
-		field, value := v.Type().Field(i), v.Field(i)
-		name, isSetting := field.Tag.Lookup("env")
+		declared, value := v.Type().Field(i), v.Field(i)
+		name, isSetting := declared.Tag.Lookup("env")
 		if !isSetting {
-			if value.Kind() == reflect.Struct && field.IsExported() {
+			if value.Kind() == reflect.Struct && declared.IsExported() {
 				s.bind(value)
 			}
 			continue
@@ -54,37 +55,72 @@ func (s *Set) bind(v reflect.Value) {
 		setting := Setting{
 			Name: name,
 			Flag: strings.ReplaceAll(strings.ToLower(name), "_", "-"),
-			Help: field.Tag.Get("help"),
+			Help: declared.Tag.Get("help"),
 		}
 		_, setting.secret = value.Interface().(Secret)
-		register(s.Flags, value.Addr().Interface(), setting)
-		setting.Default = s.Flags.Lookup(setting.Flag).Value.String()
+		field := parse(value.Addr().Interface(), setting)
+		if known := s.Flags.Lookup(setting.Flag); known != nil {
+			shared := known.Value.(*shared)
+			shared.fields = append(shared.fields, field)
+			continue
+		}
+		s.Flags.Var(&shared{fields: []flag.Value{field}}, setting.Flag, setting.Help)
+		setting.Default = field.String()
 		s.settings = append(s.settings, setting)
 	}
 }
 
-func register(flags *flag.FlagSet, target any, setting Setting) {
+// parse returns what reads and writes one field, borrowing from the flag package
+// how each type is written.
+func parse(target any, setting Setting) flag.Value {
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	switch t := target.(type) {
 	case *Secret:
-		flags.Var((*secret)(t), setting.Flag, setting.Help)
-	case *string:
-		flags.StringVar(t, setting.Flag, *t, setting.Help)
-	case *bool:
-		flags.BoolVar(t, setting.Flag, *t, setting.Help)
-	case *int:
-		flags.IntVar(t, setting.Flag, *t, setting.Help)
-	case *time.Duration:
-		flags.DurationVar(t, setting.Flag, *t, setting.Help)
+		return (*secret)(t)
 	case *[]string:
-		flags.Var((*list)(t), setting.Flag, setting.Help)
+		return (*list)(t)
+	case *string:
+		flags.StringVar(t, "v", *t, "")
+	case *bool:
+		flags.BoolVar(t, "v", *t, "")
+	case *int:
+		flags.IntVar(t, "v", *t, "")
+	case *time.Duration:
+		flags.DurationVar(t, "v", *t, "")
 	case interface {
 		encoding.TextUnmarshaler
 		fmt.Stringer
 	}:
-		flags.Var(text{t}, setting.Flag, setting.Help)
+		return text{t}
 	default:
 		panic(fmt.Sprintf("setting %s: type %T cannot be loaded", setting.Name, target))
 	}
+	return flags.Lookup("v").Value
+}
+
+// shared is one setting that loads into one field or several.
+type shared struct{ fields []flag.Value }
+
+func (s *shared) Set(value string) error {
+	for _, field := range s.fields {
+		if err := field.Set(value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *shared) String() string {
+	if len(s.fields) == 0 { // the flag package asks a zero value
+		return ""
+	}
+	return s.fields[0].String()
+}
+
+// IsBoolFlag lets a boolean stand without a value.
+func (s *shared) IsBoolFlag() bool {
+	boolean, ok := s.fields[0].(interface{ IsBoolFlag() bool })
+	return ok && boolean.IsBoolFlag()
 }
 
 // Load fills the structs from the environment and then from args, and returns
@@ -99,6 +135,9 @@ func (s *Set) Load(args []string, lookup func(string) (string, bool)) error {
 		case ok && value != "": // empty is unset, as compose files and manifests expect
 			if err := s.Flags.Set(setting.Flag, value); err != nil {
 				faults = append(faults, Fault{Name: setting.Name, Value: shown(setting, value), Problem: reason(err)})
+				// Back to the default, so that validation does not blame what a
+				// half-read value left behind.
+				_ = s.Flags.Set(setting.Flag, setting.Default)
 			}
 		}
 	}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/quiesce-io/quiesce/bridge/service"
+	"github.com/quiesce-io/quiesce/internal/lease"
+	"github.com/quiesce-io/quiesce/internal/process"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// row is one lease as it is printed.
+type row struct {
+	Name         string  `json:"name"`
+	Derivation   string  `json:"derivation"`
+	Bound        string  `json:"bound,omitempty"` // empty where the lease is not a bound with safety
+	BoundSeconds float64 `json:"bound_seconds,omitempty"`
+	Lease        string  `json:"lease"`
+	LeaseSeconds float64 `json:"lease_seconds"`
+	Passes       bool    `json:"passes"`
+	Lever        string  `json:"lever,omitempty"` // what would make it pass
+}
+
+func printLeases(w io.Writer, settings service.Config, batch lease.Batch, asJSON bool) error {
+	limit := settings.Lease.MaxDetectionDelay
+	var rows []row
+	if batch.Size > 0 {
+		if batch.Concurrency < 1 || batch.Timeout <= 0 || batch.Overhead < 0 {
+			return process.UsageError{Err: fmt.Errorf("--concurrency must be at least 1, --timeout positive and --overhead not negative")}
+		}
+		rows = []row{batchRow("batch", batch, limit)}
+	} else {
+		account := settings.Lease.Account()
+		rows = []row{
+			batchRow("hand-over of a full buffer", settings.HandOver(), limit),
+			attemptRow(account.Attempt, limit),
+			accountRow(account, limit),
+			leaseRow("loop", "LOOP_LEASE", settings.Loop.Lease, limit),
+		}
+	}
+	if asJSON {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		if err := encoder.Encode(map[string]any{"max_detection_delay_seconds": limit.Seconds(), "leases": rows}); err != nil {
+			return err
+		}
+	} else {
+		for _, r := range rows {
+			fmt.Fprintln(w, r.Name)
+			if r.Bound != "" {
+				fmt.Fprintf(w, "  bound  %s = %s\n  lease  %s = bound x %v\n", r.Bound, r.Derivation, r.Lease, lease.Safety)
+			} else {
+				fmt.Fprintf(w, "  lease  %s = %s\n", r.Lease, r.Derivation)
+			}
+			if r.Passes {
+				fmt.Fprintf(w, "  passes MAX_DETECTION_DELAY %s\n", seconds(limit))
+			} else {
+				fmt.Fprintf(w, "  over   MAX_DETECTION_DELAY %s: %s\n", seconds(limit), r.Lever)
+			}
+		}
+	}
+	for _, r := range rows {
+		if !r.Passes {
+			return fmt.Errorf("%s: %s is over MAX_DETECTION_DELAY %s: %s", r.Name, r.Lease, seconds(limit), r.Lever)
+		}
+	}
+	return nil
+}
+
+func batchRow(name string, b lease.Batch, limit time.Duration) row {
+	r := boundRow(name, fmt.Sprintf("ceil(%d / %d) x (%s + %s)", b.Size, b.Concurrency, b.Timeout, b.Overhead), b.Bound(), b.Lease(), limit)
+	if !r.Passes {
+		r.Lever = fmt.Sprintf("batch <= %d would pass", b.Largest(limit))
+	}
+	return r
+}
+
+func attemptRow(a lease.Attempt, limit time.Duration) row {
+	derivation := fmt.Sprintf("%s last sleep + %s row check + %s permit wait + %s upstream + %s write",
+		lease.LastSleep, a.RowCheck, a.PermitWait, a.Upstream, a.Write)
+	r := boundRow("attempt", derivation, a.Bound(), a.Lease(), limit)
+	if !r.Passes {
+		r.Lever = "shorten one of its timeouts"
+	}
+	return r
+}
+
+func accountRow(a lease.Account, limit time.Duration) row {
+	derivation := fmt.Sprintf("%d PARK_AFTER x (%s attempt lease + %s backoff)", a.ParkAfter, a.Attempt.Lease(), contract.MaxBackoff)
+	r := leaseRow("account", derivation, a.Lease(), limit)
+	if !r.Passes {
+		r.Lever = "lower PARK_AFTER or shorten the attempt"
+	}
+	return r
+}
+
+func boundRow(name, derivation string, bound, total, limit time.Duration) row {
+	r := leaseRow(name, derivation, total, limit)
+	r.Bound, r.BoundSeconds = seconds(bound), bound.Seconds()
+	return r
+}
+
+func leaseRow(name, derivation string, total, limit time.Duration) row {
+	return row{
+		Name: name, Derivation: derivation,
+		Lease: seconds(total), LeaseSeconds: total.Seconds(),
+		Passes: total <= limit,
+	}
+}
+
+// seconds prints whole and fractional seconds, the unit of the settings' limits.
+func seconds(d time.Duration) string { return fmt.Sprintf("%g s", d.Seconds()) }

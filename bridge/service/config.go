@@ -1,0 +1,97 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/quiesce-io/quiesce/bridge/buffer"
+	"github.com/quiesce-io/quiesce/bridge/consumer"
+	"github.com/quiesce-io/quiesce/bridge/dispatch"
+	"github.com/quiesce-io/quiesce/bridge/watch"
+	"github.com/quiesce-io/quiesce/internal/config"
+	"github.com/quiesce-io/quiesce/internal/lease"
+	"github.com/quiesce-io/quiesce/internal/process"
+)
+
+// handOverOverhead is what a signal costs beyond its timeout, at most, when the
+// lease of the hand-over is derived.
+const handOverOverhead = 100 * time.Millisecond
+
+// Config are all settings of the bridge.
+type Config struct {
+	Common   process.Common
+	Settle   config.Settle
+	Lease    lease.Config
+	Loop     Loop
+	Kafka    consumer.Config
+	Buffer   buffer.Config
+	Dispatch dispatch.Config
+	Watch    watch.Config
+}
+
+// Loop is the lease of the bridge's own loops.
+type Loop struct {
+	Lease time.Duration `env:"LOOP_LEASE" help:"A loop of the bridge that has not turned for this long is stuck: the bridge leaves the group and exits."`
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{
+		Common:   process.DefaultCommon("127.0.0.1:8081"),
+		Settle:   config.DefaultSettle(),
+		Lease:    lease.DefaultConfig(),
+		Loop:     Loop{Lease: 30 * time.Second},
+		Kafka:    consumer.DefaultConfig(),
+		Buffer:   buffer.DefaultConfig(),
+		Dispatch: dispatch.DefaultConfig(),
+		Watch:    watch.DefaultConfig(),
+	}
+}
+
+// derived fills what follows from other settings.
+func (c Config) derived() Config {
+	c.Kafka.StartTimeout = c.Common.StartTimeout
+	if c.Kafka.Group == "" {
+		c.Kafka.Group = c.Common.Pipeline
+	}
+	return c
+}
+
+// HandOver is the hand-over of a full buffer to Temporal.
+func (c Config) HandOver() lease.Batch {
+	return lease.Batch{
+		Size: c.Buffer.Records, Concurrency: c.Dispatch.Executors,
+		Timeout: c.Dispatch.SignalTimeout, Overhead: handOverOverhead,
+	}
+}
+
+// Validate returns every fault, joined, relations between components included.
+func (c Config) Validate() error {
+	c = c.derived()
+	faults := []error{
+		c.Common.Validate(), c.Settle.Validate(), c.Lease.Validate(),
+		c.Kafka.Validate(), c.Buffer.Validate(), c.Dispatch.Validate(), c.Watch.Validate(),
+	}
+	if errors.Join(faults...) != nil {
+		return errors.Join(faults...)
+	}
+	// A lane may wait for three answers before it turns: how a run began, the
+	// signal, and how the run began that took it.
+	if least := 4 * c.Dispatch.SignalTimeout; c.Loop.Lease < least {
+		faults = append(faults, config.Fault{Name: "LOOP_LEASE", Value: c.Loop.Lease.String(),
+			Problem: fmt.Sprintf("must be at least %s, four times SIGNAL_TIMEOUT: a lane may wait that long for Temporal", least)})
+	}
+	if c.Loop.Lease > c.Lease.MaxDetectionDelay {
+		faults = append(faults, config.Fault{Name: "LOOP_LEASE", Value: c.Loop.Lease.String(),
+			Problem: "exceeds MAX_DETECTION_DELAY=" + c.Lease.MaxDetectionDelay.String()})
+	}
+	handOver := c.HandOver()
+	if handOver.Lease() > c.Lease.MaxDetectionDelay {
+		faults = append(faults, config.Fault{Name: "BUFFER_RECORDS", Value: strconv.Itoa(c.Buffer.Records),
+			Problem: fmt.Sprintf("handing a full buffer over may take %s, longer than MAX_DETECTION_DELAY=%s; set it to %d or less, or raise EXECUTORS",
+				handOver.Lease(), c.Lease.MaxDetectionDelay, handOver.Largest(c.Lease.MaxDetectionDelay))})
+	}
+	return errors.Join(faults...)
+}

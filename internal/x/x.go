@@ -1,0 +1,27 @@
+package x
+
+import (
+	_ "cloud.google.com/go/spanner"
+	_ "cloud.google.com/go/spanner/admin/database/apiv1"
+	_ "cloud.google.com/go/spanner/admin/database/apiv1/databasepb"
+	_ "cloud.google.com/go/spanner/admin/instance/apiv1"
+	_ "cloud.google.com/go/spanner/admin/instance/apiv1/instancepb"
+	_ "github.com/DataDog/datadog-go/v5/statsd"
+	_ "github.com/caarlos0/env/v11"
+	_ "github.com/stretchr/testify/require"
+	_ "github.com/twmb/franz-go/pkg/kadm"
+	_ "github.com/twmb/franz-go/pkg/kfake"
+	_ "github.com/twmb/franz-go/pkg/kgo"
+	_ "github.com/twmb/franz-go/pkg/kmsg"
+	_ "github.com/twmb/franz-go/pkg/sasl/scram"
+	_ "go.temporal.io/api/workflowservice/v1"
+	_ "go.temporal.io/sdk/client"
+	_ "go.temporal.io/sdk/contrib/envconfig"
+	_ "go.temporal.io/sdk/testsuite"
+	_ "go.temporal.io/sdk/worker"
+	_ "go.uber.org/goleak"
+	_ "golang.org/x/sync/errgroup"
+	_ "google.golang.org/api/option"
+	_ "google.golang.org/grpc"
+	_ "pgregory.net/rapid"
+)
