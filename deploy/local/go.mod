@@ -17,6 +17,8 @@ require (
 	google.golang.org/grpc v1.83.2
 )
 
+require github.com/quiesce-io/quiesce v0.0.0-00010101000000-000000000000
+
 require (
 	cel.dev/expr v0.25.2 // indirect
 	cloud.google.com/go v0.123.0 // indirect
