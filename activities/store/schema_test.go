@@ -1,0 +1,182 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/spanner"
+	database "cloud.google.com/go/spanner/admin/database/apiv1"
+	"cloud.google.com/go/spanner/admin/database/apiv1/databasepb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+func apply(t *testing.T, s *Store, statements ...string) {
+	t.Helper()
+	admin, err := database.NewDatabaseAdminClient(t.Context())
+	require.NoError(t, err)
+	defer admin.Close()
+	operation, err := admin.UpdateDatabaseDdl(t.Context(), &databasepb.UpdateDatabaseDdlRequest{Database: s.cfg.Database, Statements: statements})
+	require.NoError(t, err)
+	require.NoError(t, operation.Wait(t.Context()))
+}
+
+func TestColumnsAreReadFromTheDDL(t *testing.T) {
+	names := func(columns []wanted) (out []string) {
+		for _, c := range columns {
+			out = append(out, c.name+" "+c.kind)
+		}
+		return out
+	}
+	require.Equal(t, []string{"AccountId STRING", "Payload STRING", "PayloadHash STRING", "Sources STRING", "CalledAt TIMESTAMP",
+		"SyncId STRING", "Attempt INT64", "DeletedAt TIMESTAMP", "SyncedAt TIMESTAMP"}, names(accountColumns()))
+	require.Len(t, syncColumns(), 14)
+}
+
+func TestMigrateCreatesOnce(t *testing.T) {
+	s := empty(t, nil)
+	err := s.Check(t.Context())
+	require.ErrorIs(t, err, ErrSchema)
+	require.ErrorContains(t, err, "table Accounts is missing")
+	require.ErrorContains(t, err, "table AccountSyncs is missing")
+	require.ErrorContains(t, err, "worker migrate")
+	_, err = s.Write(t.Context(), called(1, `{}`))
+	require.ErrorIs(t, err, ErrUnavailable, "not before the schema was checked")
+
+	ran, err := s.Migrate(t.Context())
+	require.NoError(t, err)
+	require.Len(t, ran, 2)
+	require.NoError(t, s.Check(t.Context()))
+	ran, err = s.Migrate(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, ran)
+
+	cfg := s.cfg
+	cfg.SyncLogDays = 7
+	again := reopen(t, cfg)
+	ran, err = again.Migrate(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"ALTER TABLE `AccountSyncs` REPLACE ROW DELETION POLICY (OLDER_THAN(SyncedAt, INTERVAL 7 DAY))"}, ran)
+	ran, err = again.Migrate(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, ran)
+}
+
+func TestMigrateAddsToTablesThatExistUnderOtherNames(t *testing.T) {
+	s := empty(t, func(c *Config) { c.AccountsTable, c.SyncsTable = "Customers", "CustomerLog" })
+	apply(t, s,
+		"CREATE TABLE Customers (accountid STRING(36) NOT NULL, Name STRING(MAX), SyncedAt TIMESTAMP, Created TIMESTAMP NOT NULL DEFAULT (CURRENT_TIMESTAMP())) PRIMARY KEY (accountid)",
+		"CREATE TABLE CustomerLog (AccountId STRING(MAX) NOT NULL, SyncedAt TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp = true), SyncId STRING(64) NOT NULL) PRIMARY KEY (AccountId, SyncedAt DESC, SyncId)")
+	err := s.Check(t.Context())
+	require.ErrorContains(t, err, "table Customers: column Payload is missing")
+	require.ErrorContains(t, err, "table Customers: column SyncedAt must have OPTIONS")
+	require.ErrorContains(t, err, "table CustomerLog: column Outcome is missing")
+	_, err = s.Migrate(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Check(t.Context()))
+	ran, err := s.Migrate(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, ran)
+	require.Equal(t, contract.OutcomeWritten, write(t, s, called(1, `{}`)))
+	require.Equal(t, []string{"written"}, logged(t, s))
+}
+
+func TestCheckNamesWhatMigrateCannotMend(t *testing.T) {
+	s := empty(t, func(c *Config) { c.Columns = "Email=email,Blob=b,Must=m,Gone=g" })
+	apply(t, s,
+		"CREATE TABLE Accounts (AccountId STRING(64) NOT NULL, Region STRING(8) NOT NULL, Payload JSON, Email STRING(MAX), Blob BYTES(MAX), Must STRING(MAX) NOT NULL) PRIMARY KEY (Region, AccountId)")
+	_, err := s.Migrate(t.Context())
+	require.NoError(t, err)
+	err = s.Check(t.Context())
+	for _, want := range []string{
+		"column Payload is JSON and must be STRING",
+		"column Blob is BYTES(MAX); SPANNER_COLUMNS can fill",
+		"column Must is NOT NULL",
+		"column Gone is named in SPANNER_COLUMNS and missing",
+		"column Region is NOT NULL without a default",
+		"the primary key is (Region, AccountId) and must be (AccountId)",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	require.NotContains(t, err.Error(), "AccountSyncs")
+}
+
+func TestMissingDatabase(t *testing.T) {
+	s := ready(t, nil)
+	cfg := s.cfg
+	cfg.Database += "-not"
+	missing := reopen(t, cfg)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	require.ErrorContains(t, missing.Check(ctx), "the database does not exist")
+	_, err := missing.Migrate(ctx)
+	require.ErrorContains(t, err, "the database does not exist")
+	_, err = missing.Read(ctx, "a")
+	require.ErrorIs(t, err, ErrUnavailable)
+}
+
+func TestMappedColumns(t *testing.T) {
+	s := empty(t, func(c *Config) {
+		c.Columns = "Email=email, City=address.city,Logins=logins,Score=score,Active=active,Seen=seen,Tags=tags"
+	})
+	_, err := s.Migrate(t.Context())
+	require.NoError(t, err)
+	apply(t, s, "ALTER TABLE Accounts ADD COLUMN Email STRING(20)", "ALTER TABLE Accounts ADD COLUMN City STRING(MAX)",
+		"ALTER TABLE Accounts ADD COLUMN Logins INT64", "ALTER TABLE Accounts ADD COLUMN Score FLOAT64",
+		"ALTER TABLE Accounts ADD COLUMN Active BOOL", "ALTER TABLE Accounts ADD COLUMN Seen TIMESTAMP", "ALTER TABLE Accounts ADD COLUMN Tags JSON")
+	require.NoError(t, s.Check(t.Context()))
+
+	full := `{"email":"a@b","address":{"city":"Bern"},"logins":9007199254740993,"score":1.5,"active":true,"seen":"2026-11-30T12:00:00.000000001+01:00","tags":["x",{"y":1}]}`
+	write(t, s, called(1, full))
+	require.Equal(t, "a@b", cell[string](t, s, "Email"))
+	require.Equal(t, "Bern", cell[string](t, s, "City"))
+	require.EqualValues(t, 9007199254740993, cell[int64](t, s, "Logins"))
+	require.Equal(t, 1.5, cell[float64](t, s, "Score"))
+	require.True(t, cell[bool](t, s, "Active"))
+	require.Equal(t, time.Date(2026, 11, 30, 11, 0, 0, 1, time.UTC), cell[time.Time](t, s, "Seen").UTC())
+	require.Equal(t, `["x",{"y":1}]`, cell[spanner.NullJSON](t, s, "Tags").String())
+
+	null := func() {
+		t.Helper()
+		require.False(t, cell[spanner.NullString](t, s, "Email").Valid)
+		require.False(t, cell[spanner.NullString](t, s, "City").Valid)
+		require.False(t, cell[spanner.NullInt64](t, s, "Logins").Valid)
+		require.False(t, cell[spanner.NullFloat64](t, s, "Score").Valid)
+		require.False(t, cell[spanner.NullBool](t, s, "Active").Valid)
+		require.False(t, cell[spanner.NullTime](t, s, "Seen").Valid)
+		require.False(t, cell[spanner.NullJSON](t, s, "Tags").Valid)
+	}
+	write(t, s, called(2, `{"email":null,"address":[]}`))
+	null()
+	write(t, s, called(3, full))
+	gone := called(4, "")
+	gone.Deleted = true
+	write(t, s, gone)
+	null()
+	write(t, s, called(5, `[1]`))
+	null()
+
+	for _, payload := range []string{`{"email":1}`, `{"logins":1.5}`, `{"logins":"1"}`, `{"logins":9223372036854775808}`, `{"score":"x"}`,
+		`{"active":"yes"}`, `{"seen":"yesterday"}`, `{"address":{"city":{}}}`, `{"email":"` + strings.Repeat("x", 21) + `"}`} {
+		_, err := s.Write(t.Context(), called(6, payload))
+		require.ErrorIs(t, err, ErrRefused, payload)
+	}
+}
+
+func TestConfigNamesEveryFault(t *testing.T) {
+	require.ErrorContains(t, Default().Validate(), "SPANNER_DATABASE: is required")
+	err := Config{Database: "x", AccountsTable: "a b", SyncsTable: "A B", Columns: "x"}.Validate()
+	for _, name := range []string{"SPANNER_DATABASE", "SPANNER_ACCOUNTS_TABLE", "SPANNER_SYNCS_TABLE", "SPANNER_COLUMNS", "ROW_CHECK_TIMEOUT", "WRITE_TIMEOUT", "SYNC_LOG_RETENTION"} {
+		require.ErrorContains(t, err, name)
+	}
+	for text, ok := range map[string]bool{
+		"": true, "A=a": true, "A=a.b, B=c": true, "A": false, "A=": false, "A=a..b": false, "A=.a": false,
+		"A=a,a=b": false, "Payload=x": false, "1=x": false, "A=a,": false,
+	} {
+		_, err := parseColumns(text)
+		require.Equal(t, ok, err == nil, "%q: %v", text, err)
+	}
+}
