@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,7 +14,8 @@ import (
 
 // committer serialises commits. A commit that failed is not kept: the next one
 // asks the ledger anew, so a stale offset can never be sent after a later one.
-type committer struct{ mu sync.Mutex }
+// One token: whoever holds it commits; a channel, so that waiting can end.
+type committer chan struct{}
 
 func (c *Consumer) commitLoop(ctx context.Context) {
 	tick := time.NewTicker(c.cfg.CommitInterval)
@@ -31,11 +31,17 @@ func (c *Consumer) commitLoop(ctx context.Context) {
 	}
 }
 
-// commit commits what the assignments have to commit, and waits for the answer,
-// at most commitTimeout.
+// commit commits what the assignments have to commit, and waits for its turn and
+// the answer, together at most commitTimeout.
 func (c *Consumer) commit(ctx context.Context, assignments []*ledger.Assignment) {
-	c.commits.mu.Lock()
-	defer c.commits.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	select {
+	case c.commits <- struct{}{}:
+		defer func() { <-c.commits }()
+	case <-ctx.Done():
+		return
+	}
 	wanted := make(map[partitionKey]ledger.Commit)
 	owners := make(map[partitionKey]*ledger.Assignment)
 	for _, a := range assignments {

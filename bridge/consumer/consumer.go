@@ -112,6 +112,7 @@ func New(cfg Config, deps Deps) (*Consumer, error) {
 	c := &Consumer{
 		cfg: cfg, deps: deps, intake: in, log: deps.Logger,
 		base:       append(base, deps.Options...),
+		commits:    make(committer, 1),
 		partitions: make(map[partitionKey]*partition),
 	}
 	c.dead = newDeadLetters(c)
