@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/quiesce-io/quiesce/internal/config"
 )
@@ -20,19 +19,13 @@ type Config struct {
 	// Columns copies fields of the payload into columns of AccountsTable, which
 	// must exist, so that they can be queried and indexed.
 	Columns string `env:"SPANNER_COLUMNS" help:"Columns filled from the payload, as Column=path.to.field,...; a missing field is NULL; empty fills none."`
-	// RowCheckTimeout and WriteTimeout are part of the attempt lease.
-	RowCheckTimeout time.Duration `env:"ROW_CHECK_TIMEOUT" help:"Longest time to read an account's row before the call."`
-	WriteTimeout    time.Duration `env:"WRITE_TIMEOUT" help:"Longest time to write an account's row after the call, retries included."`
 	// SyncLogDays is applied by migrate.
 	SyncLogDays int `env:"SYNC_LOG_RETENTION" help:"Days after which rows of the sync log are deleted; worker migrate applies it."`
 }
 
 // Default returns a Config in which SPANNER_DATABASE is still missing.
 func Default() Config {
-	return Config{
-		AccountsTable: "Accounts", SyncsTable: "AccountSyncs",
-		RowCheckTimeout: 2 * time.Second, WriteTimeout: 5 * time.Second, SyncLogDays: 90,
-	}
+	return Config{AccountsTable: "Accounts", SyncsTable: "AccountSyncs", SyncLogDays: 90}
 }
 
 var (
@@ -62,11 +55,6 @@ func (c Config) Validate() error {
 	}
 	if _, err := parseColumns(c.Columns); err != nil {
 		fault("SPANNER_COLUMNS", c.Columns, err.Error())
-	}
-	for name, d := range map[string]time.Duration{"ROW_CHECK_TIMEOUT": c.RowCheckTimeout, "WRITE_TIMEOUT": c.WriteTimeout} {
-		if d <= 0 || d > time.Minute {
-			fault(name, d.String(), "must be above 0 and at most 1m")
-		}
 	}
 	if c.SyncLogDays < 1 || c.SyncLogDays > 36500 {
 		fault("SYNC_LOG_RETENTION", strconv.Itoa(c.SyncLogDays), "must be from 1 to 36500 days")

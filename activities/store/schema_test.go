@@ -169,7 +169,7 @@ func TestMappedColumns(t *testing.T) {
 func TestConfigNamesEveryFault(t *testing.T) {
 	require.ErrorContains(t, Default().Validate(), "SPANNER_DATABASE: is required")
 	err := Config{Database: "x", AccountsTable: "a b", SyncsTable: "A B", Columns: "x"}.Validate()
-	for _, name := range []string{"SPANNER_DATABASE", "SPANNER_ACCOUNTS_TABLE", "SPANNER_SYNCS_TABLE", "SPANNER_COLUMNS", "ROW_CHECK_TIMEOUT", "WRITE_TIMEOUT", "SYNC_LOG_RETENTION"} {
+	for _, name := range []string{"SPANNER_DATABASE", "SPANNER_ACCOUNTS_TABLE", "SPANNER_SYNCS_TABLE", "SPANNER_COLUMNS", "SYNC_LOG_RETENTION"} {
 		require.ErrorContains(t, err, name)
 	}
 	for text, ok := range map[string]bool{

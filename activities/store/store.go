@@ -49,11 +49,10 @@ func (s *Store) Close() { s.client.Close() }
 // Client returns the Spanner client, for queries on what the Store wrote.
 func (s *Store) Client() *spanner.Client { return s.client }
 
-// Read returns the account's row as it is now, or the zero Row.
+// Read returns the account's row as it is now, or the zero Row. It retries what
+// may pass until ctx ends, so give it a deadline.
 func (s *Store) Read(ctx context.Context, account string) (Row, error) {
 	const op = "read row"
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.RowCheckTimeout)
-	defer cancel()
 	r, err := s.client.Single().ReadRow(ctx, s.cfg.AccountsTable, spanner.Key{account}, rowColumns)
 	if errors.Is(err, spanner.ErrRowNotFound) {
 		return Row{}, nil

@@ -17,7 +17,8 @@ import (
 // Write writes an answered call: the row, unless a newer call has written it,
 // and one row of the sync log. Both carry the commit timestamp. It can be
 // repeated with the same Sync until the outcome is known: a commit that came
-// through is recognised.
+// through is recognised. It retries what may pass until ctx ends, so give it a
+// deadline.
 //
 // The outcome is written, unchanged, deleted or fenced. Errors are [*Error].
 func (s *Store) Write(ctx context.Context, sync Sync) (contract.Outcome, error) {
@@ -37,8 +38,6 @@ func (s *Store) Write(ctx context.Context, sync Sync) (contract.Outcome, error) 
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.WriteTimeout)
-	defer cancel()
 	var outcome contract.Outcome
 	err = s.exclusively(ctx, func() error {
 		// The closure runs again when Spanner aborts it. It reads, decides and

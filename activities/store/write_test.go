@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -183,7 +184,7 @@ func TestAbortedRunsAgain(t *testing.T) {
 func TestWhatIsUnavailableAndWhatIsRefused(t *testing.T) {
 	answer := codes.OK
 	var text string
-	s := ready(t, func(c *Config) { c.WriteTimeout = 500 * time.Millisecond }, onCommit(func(commit func() error) error {
+	s := ready(t, nil, onCommit(func(commit func() error) error {
 		if answer != codes.OK {
 			return status.Error(answer, text)
 		}
@@ -196,7 +197,9 @@ func TestWhatIsUnavailableAndWhatIsRefused(t *testing.T) {
 		codes.Aborted: ErrUnavailable, codes.InvalidArgument: ErrRefused, codes.OutOfRange: ErrRefused, codes.FailedPrecondition: ErrRefused,
 	} {
 		answer = code
-		_, err := s.Write(t.Context(), called(1, `{}`))
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		_, err := s.Write(ctx, called(1, `{}`))
+		cancel()
 		require.ErrorIs(t, err, kind, code)
 		var e *Error
 		require.ErrorAs(t, err, &e)

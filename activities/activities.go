@@ -1,0 +1,47 @@
+package activities
+
+import (
+	"context"
+	"log/slog"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/quiesce-io/quiesce/activities/health"
+	"github.com/quiesce-io/quiesce/activities/store"
+	"github.com/quiesce-io/quiesce/activities/upstream"
+	"github.com/quiesce-io/quiesce/internal/telemetry"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// Store keeps rows; [store.Store] is the one for Spanner. Another one must
+// fence writes by CalledAt and recognise its own, as documented there. An error
+// that matches [store.ErrRefused] is about this row; any other means that the
+// store is out. Both methods get a deadline.
+type Store interface {
+	Read(ctx context.Context, account string) (store.Row, error)
+	Write(ctx context.Context, sync store.Sync) (contract.Outcome, error)
+}
+
+// Dependencies are what an attempt works with. All are required.
+type Dependencies struct {
+	Upstream upstream.Fetcher
+	Store    Store
+	Health   *health.Monitor // the budget, behind the breaker
+	Metrics  telemetry.Metrics
+	Log      *slog.Logger
+}
+
+// Activities are the activities of a worker.
+type Activities struct {
+	cfg  Config
+	deps Dependencies
+}
+
+// New returns the activities for a valid cfg.
+func New(cfg Config, deps Dependencies) *Activities { return &Activities{cfg: cfg, deps: deps} }
+
+// Register registers the activities under the names that workflows call them by.
+func (a *Activities) Register(r worker.ActivityRegistry) {
+	r.RegisterActivityWithOptions(a.Sync, activity.RegisterOptions{Name: contract.Sync})
+}

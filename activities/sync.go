@@ -1,0 +1,240 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptrace"
+	"strconv"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/quiesce-io/quiesce/activities/budget"
+	"github.com/quiesce-io/quiesce/activities/health"
+	"github.com/quiesce-io/quiesce/activities/store"
+	"github.com/quiesce-io/quiesce/activities/upstream"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// attempt is one execution of [Activities.Sync].
+type attempt struct {
+	*Activities
+	in     contract.SyncInput
+	settle time.Duration
+	syncID string
+	number int32
+	clock  clock
+}
+
+// Sync makes one upstream call for the account and writes what it brought, if
+// the call is due and the row does not cover the pending changes already. It
+// makes no more than one call, and none before in.NotBefore.
+//
+// Its errors are application errors of the types [contract.ErrorDeferred], to be
+// retried by the server without end, and [contract.ErrorFailed], not to be
+// retried, with a [contract.FailedAttempt].
+func (a *Activities) Sync(ctx context.Context, in contract.SyncInput) (contract.SyncResult, error) {
+	info := activity.GetInfo(ctx)
+	t := &attempt{
+		Activities: a, in: in, settle: time.Duration(in.Settings.Settle),
+		syncID: info.WorkflowExecution.RunID, number: info.Attempt, clock: newClock(info.StartedTime),
+	}
+	waits, stop := accompany(ctx, time.Duration(in.Settings.Heartbeat))
+	defer stop()
+	return t.run(ctx, waits)
+}
+
+// run is the attempt. Waits end with the context of that name, all else with ctx.
+func (a *attempt) run(ctx, waits context.Context) (contract.SyncResult, error) {
+	if err := a.waitUntil(waits, a.in.NotBefore, deferSettle, "settle delay"); err != nil {
+		return contract.SyncResult{}, err
+	}
+	row, err := a.readRow(ctx)
+	if err != nil {
+		return contract.SyncResult{}, err
+	}
+	covered, err := a.due(waits, row)
+	if err != nil {
+		return contract.SyncResult{}, err
+	}
+	if covered {
+		a.deps.Metrics.Count("sync.skipped", 1)
+		a.deps.Metrics.Count("sync.outcomes", 1, "outcome:"+string(contract.OutcomeSkipped))
+		return contract.SyncResult{Outcome: contract.OutcomeSkipped, CalledAt: row.CalledAt, Through: row.Through}, nil
+	}
+	permit, err := a.permit(waits)
+	if err != nil {
+		return contract.SyncResult{}, err
+	}
+	calledAt, response, err := a.call(ctx, permit)
+	if err != nil {
+		return contract.SyncResult{}, err
+	}
+	outcome, err := a.write(ctx, row, calledAt, response)
+	if err != nil {
+		return contract.SyncResult{}, err
+	}
+	return contract.SyncResult{Outcome: outcome, CalledAt: calledAt, Through: row.Through}, nil
+}
+
+// waitUntil waits for an instant in Temporal's clock, if it is no further away
+// than [LastSleep], and hands the attempt back otherwise.
+func (a *attempt) waitUntil(ctx context.Context, t time.Time, reason, what string) error {
+	left := t.Sub(a.clock.now())
+	if left > LastSleep {
+		return a.deferred(reason, fmt.Sprintf("%s: due in %s", what, left.Round(time.Millisecond)), left)
+	}
+	if sleep(ctx, left) != nil {
+		return a.interrupted(ctx)
+	}
+	return nil
+}
+
+// interrupted is the result of an attempt whose context has ended: handed back
+// where the worker is stopping, cancelled where Temporal wants it no more.
+func (a *attempt) interrupted(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), errStopping) || a.stopping(ctx) {
+		return a.deferred(deferShutdown, errStopping.Error(), someSeconds()/5)
+	}
+	return ctx.Err()
+}
+
+// stopping reports whether the worker is shutting down. After its stop timeout
+// it ends the activity's context as well, without a cause.
+func (a *attempt) stopping(ctx context.Context) bool {
+	select {
+	case <-activity.GetWorkerStopChannel(ctx):
+		return true
+	default:
+		return false
+	}
+}
+
+// readRow reads the account's row.
+func (a *attempt) readRow(ctx context.Context) (store.Row, error) {
+	read, cancel := context.WithTimeout(ctx, a.cfg.RowCheckTimeout)
+	defer cancel()
+	row, err := a.deps.Store.Read(read, a.in.Account)
+	switch {
+	case err == nil:
+		return row, nil
+	case ctx.Err() != nil:
+		return row, a.interrupted(ctx)
+	case errors.Is(err, store.ErrRefused):
+		a.deps.Log.Error("row check refused", "account", a.in.Account, "error", err)
+		return row, a.failed(contract.FailedAttempt{
+			Class: contract.ClassRefused, Reason: "row check: " + storeReason(err),
+			Charged: a.deps.Health.Charged(a.in.Account, a.in.LastFailure),
+		})
+	}
+	return row, a.deferred(deferStore, "row check: "+storeReason(err), someSeconds())
+}
+
+// due waits until a call makes sense. It reports true if none is needed: the
+// row covers every pending change that is settled now.
+func (a *attempt) due(waits context.Context, row store.Row) (covered bool, err error) {
+	// A row from the future was written before a clock stepped back. Its time
+	// proves nothing: a change that came after the real call would look settled
+	// for it. A call now would be fenced. So neither is tried until time has
+	// caught up.
+	if row.CalledAt.After(a.clock.now().Add(a.cfg.MaxClockSkew)) {
+		left := row.CalledAt.Sub(a.clock.now())
+		return false, a.deferred(deferClock, fmt.Sprintf("row was called %s in the future: a clock has stepped back", left.Round(time.Millisecond)), left)
+	}
+	for {
+		now := a.clock.now()
+		settled, open := 0, 0 // open: settled, and not covered by the row
+		var next time.Time    // when the next change will be settled
+		allCovered := true
+		for _, r := range a.in.Pending {
+			covers := contract.Covers(r, row.CalledAt, a.settle, row.Through)
+			allCovered = allCovered && covers
+			if r.Settled(now, a.settle) {
+				settled++
+				if !covers {
+					open++
+				}
+			} else if at := r.Newest.Add(a.settle); next.IsZero() || at.Before(next) {
+				next = at
+			}
+		}
+		switch {
+		case allCovered || settled > 0 && open == 0:
+			return true, nil
+		case settled == 0:
+			if err := a.waitUntil(waits, next, deferSettle, "no change has settled"); err != nil {
+				return false, err
+			}
+		case !row.CalledAt.Before(now): // within the skew: a call now would be fenced
+			if err := a.waitUntil(waits, row.CalledAt.Add(time.Millisecond), deferClock, "row was called later than now"); err != nil {
+				return false, err
+			}
+		default:
+			return false, nil
+		}
+	}
+}
+
+// permit returns a permit that has been started: the call must follow at once.
+func (a *attempt) permit(waits context.Context) (budget.Permit, error) {
+	ctx, cancel := context.WithTimeout(waits, a.cfg.PermitWait)
+	defer cancel()
+	for {
+		p, err := a.deps.Health.Acquire(ctx)
+		switch {
+		case err == nil:
+			if p.Start() == nil {
+				return p, nil
+			}
+			continue // this process slept with the permit in its hand
+		case waits.Err() != nil:
+			return nil, a.interrupted(waits)
+		case errors.Is(err, health.ErrOutage):
+			return nil, a.deferred(deferOutage, "upstream is out: "+a.deps.Health.State().Cause, someSeconds())
+		}
+		return nil, a.deferred(deferPermit, "no permit within PERMIT_WAIT", someSeconds())
+	}
+}
+
+// call makes the one call. A failure is judged, reported and returned as the
+// attempt's result.
+func (a *attempt) call(ctx context.Context, p budget.Permit) (calledAt time.Time, response upstream.Response, err error) {
+	a.deps.Metrics.Count("sync.calls", 1)
+	func() {
+		defer p.Sent() // a Fetcher may never say so, or panic
+		traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			WroteRequest: func(httptrace.WroteRequestInfo) { p.Sent() },
+		})
+		calledAt = a.clock.now() // before it is sent: what upstream reads is no older
+		response, err = a.deps.Upstream.Fetch(traced, a.in.Account)
+	}()
+	if err == nil {
+		a.deps.Metrics.Timing("upstream.latency", response.Duration, "class:"+statusClass(response.Status))
+		return calledAt, response, nil
+	}
+	if ctx.Err() != nil {
+		return calledAt, response, a.interrupted(ctx) // says nothing about upstream
+	}
+	e := asUpstream(err)
+	a.deps.Metrics.Timing("upstream.latency", e.Duration, "class:"+statusClass(e.Status))
+	f := contract.FailedAttempt{Class: e.Class, Reason: e.Reason, RetryAfter: contract.Duration(e.RetryAfter)}
+	if e.Class == contract.ClassThrottled {
+		a.deps.Metrics.Count("upstream.throttled", 1)
+		p.Throttled(e.RetryAfter)
+		a.deps.Health.Throttled(a.in.Account, a.clock.now())
+		f.Charged = a.deps.Health.ChargedThrottled(a.in.Account, a.in.LastFailure)
+	} else {
+		f.Charged = a.deps.Health.Charged(a.in.Account, a.in.LastFailure)
+	}
+	a.deps.Health.Failed(a.in.Account, e.Reason)
+	a.deps.Log.Warn("call failed", "account", a.in.Account, "run", a.syncID, "class", e.Class, "reason", e.Reason, "charged", f.Charged, "cause", e.Err)
+	return calledAt, response, a.failed(f)
+}
+
+func statusClass(status int) string {
+	if status < 100 {
+		return "none"
+	}
+	return strconv.Itoa(status/100) + "xx"
+}
