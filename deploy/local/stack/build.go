@@ -112,7 +112,7 @@ func goBuild(ctx context.Context, dir, path string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", partial}, args...)...)
 	cmd.Dir = dir
 	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s in %s: %w\n%s", args[len(args)-1], dir, err, tail(string(output)))
+		return fmt.Errorf("go build %s in %s: %w\n%s", args[len(args)-1], dir, err, Tail(string(output)))
 	}
 	if err := os.Rename(partial, path); err != nil {
 		return fmt.Errorf("install %s: %w", path, err)

@@ -131,3 +131,26 @@ func (s *Stack) Records(ctx context.Context, topic string) (int64, error) {
 	}
 	return n, nil
 }
+
+// ReadAll returns the records that the topic holds now, in no order across
+// partitions.
+func (s *Stack) ReadAll(ctx context.Context, topic string) ([]*kgo.Record, error) {
+	want, err := s.Records(ctx, topic)
+	if err != nil || want == 0 {
+		return nil, err
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(s.Kafka.Brokers...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", topic, err)
+	}
+	defer cl.Close()
+	var records []*kgo.Record
+	for int64(len(records)) < want {
+		fetches := cl.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return nil, fmt.Errorf("read %s, %d of %d records: %w", topic, len(records), want, err)
+		}
+		records = append(records, fetches.Records()...)
+	}
+	return records, nil
+}

@@ -238,18 +238,18 @@ func (p *Process) WaitOutput(ctx context.Context, text string) (string, error) {
 			}
 		}
 		if !running {
-			return "", fmt.Errorf("%s ended (exit code %d) without %q; its output:\n%s", p.Name, p.ExitCode(), text, tail(output))
+			return "", fmt.Errorf("%s ended (exit code %d) without %q; its output:\n%s", p.Name, p.ExitCode(), text, Tail(output))
 		}
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("%s: no %q: %w; its output:\n%s", p.Name, text, context.Cause(ctx), tail(output))
+			return "", fmt.Errorf("%s: no %q: %w; its output:\n%s", p.Name, text, context.Cause(ctx), Tail(output))
 		case <-tick.C:
 		}
 	}
 }
 
-// tail returns the last lines of output, enough to see what went wrong.
-func tail(output string) string {
+// Tail returns the last lines of output, enough to see what went wrong.
+func Tail(output string) string {
 	const lines = 20
 	text := bytes.TrimRight([]byte(output), "\n")
 	for i, n := len(text)-1, 0; i >= 0; i-- {

@@ -145,6 +145,12 @@ func (s *Stack) Stop() error {
 // Failed delivers the error of the first part that ended while it should not.
 func (s *Stack) Failed() <-chan error { return s.failed }
 
+// Topic is the topic of changes that was created.
+func (s *Stack) Topic() string { return s.topic }
+
+// DeadLetterTopic is where records go that no account can be derived from.
+func (s *Stack) DeadLetterTopic() string { return s.deadLetterTopic }
+
 // Env returns what bridge and worker need to find the stack, as KEY=VALUE. The
 // pipeline's own settings are the caller's.
 func (s *Stack) Env() []string {
@@ -236,6 +242,27 @@ func (s *Stack) onStop(stop func() error) {
 	s.stops = append(s.stops, stop)
 }
 
+// AwaitHTTP waits until a GET of url is answered with 200, ctx ends, or the
+// process that should answer has ended.
+func (s *Stack) AwaitHTTP(ctx context.Context, p *Process, url string) error {
+	return s.await(ctx, p, url, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			text, _ := io.ReadAll(io.LimitReader(response.Body, 500))
+			return fmt.Errorf("%s: %s", response.Status, text)
+		}
+		return nil
+	})
+}
+
 // await repeats try until it succeeds, ctx ends, or the process that should
 // answer has ended. A nil process is somebody else's.
 func (s *Stack) await(ctx context.Context, p *Process, what string, try func(context.Context) error) error {
@@ -255,7 +282,7 @@ func (s *Stack) await(ctx context.Context, p *Process, what string, try func(con
 		select {
 		case <-ended:
 			output, _ := p.Output()
-			return fmt.Errorf("%s: %s ended (exit code %d):\n%s", what, p.Name, p.ExitCode(), tail(output))
+			return fmt.Errorf("%s: %s ended (exit code %d):\n%s", what, p.Name, p.ExitCode(), Tail(output))
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w (last answer: %w)", what, context.Cause(ctx), err)
 		case <-tick.C:

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/quiesce-io/quiesce/deploy/local/check"
+	"github.com/quiesce-io/quiesce/deploy/local/load"
+	"github.com/quiesce-io/quiesce/deploy/local/stack"
+	"github.com/quiesce-io/quiesce/deploy/local/upstream"
+)
+
+const (
+	migrateTimeout   = 60 * time.Second
+	readyTimeout     = 60 * time.Second
+	terminateTimeout = 40 * time.Second
+)
+
+// demoOptions are the demo's flags.
+type demoOptions struct {
+	pipelineOptions
+	duration, drain time.Duration
+	summary         string
+}
+
+// demoCommand runs the main job under traffic and judges it.
+func demoCommand(stop stopper, args []string, stdout, stderr io.Writer) error {
+	var opts demoOptions
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	opts.register(flags)
+	flags.Float64Var(&opts.traffic.Rate, "rate", opts.traffic.Rate, "changes a second to make, on average")
+	flags.DurationVar(&opts.duration, "duration", 60*time.Second, "how long to make changes")
+	flags.DurationVar(&opts.drain, "drain-timeout", 2*time.Minute, "longest to wait afterwards until all is committed")
+	flags.StringVar(&opts.summary, "summary", "", "file to write the summary to, as JSON")
+	if err := parseFlags(flags, args, stderr); err != nil {
+		return err
+	}
+	if err := opts.validate(); err != nil {
+		return err
+	}
+	// What others share gets names of its own, so that nothing of an earlier
+	// run is counted.
+	pipeline, suffix := "demo", strconv.FormatInt(time.Now().UnixMilli(), 36)
+	parts := stack.Options{
+		Progress: stdout, Partitions: int32(opts.partitions),
+		Upstream: upstream.Config{MaxLag: opts.settleTime, Seed: opts.traffic.Seed},
+	}
+	if os.Getenv("TEMPORAL_ADDRESS") != "" || os.Getenv("KAFKA_BROKERS") != "" {
+		pipeline += "-" + suffix
+	}
+	if os.Getenv("KAFKA_BROKERS") != "" {
+		parts.Topic = "account-changes-" + suffix
+		parts.DeadLetterTopic = parts.Topic + "-dead-letters"
+	}
+	if os.Getenv("SPANNER_EMULATOR_HOST") != "" {
+		parts.Database = "demo-" + suffix
+	}
+	s, err := stack.Start(stop.soft, parts)
+	if err != nil {
+		return err
+	}
+	d := &demo{opts: opts, pipeline: pipeline, stack: s, out: stdout}
+	summary, err := d.run(stop)
+	if err = errors.Join(err, s.Stop()); err != nil {
+		return err
+	}
+	return report(summary, opts.summary, stdout)
+}
+
+// demo is one run: the stack, bridge and worker as processes, and traffic.
+type demo struct {
+	opts     demoOptions
+	pipeline string
+	stack    *stack.Stack
+	out      io.Writer
+
+	bridge, worker *stack.Process
+	bridgeStatus   string // URL
+	generator      *load.Generator
+}
+
+// run runs the demo. When it is told to stop it makes no more changes, waits
+// until what was made is committed, and judges that. The bridge stops first:
+// the worker may still have to finish what the bridge waits for.
+func (d *demo) run(stop stopper) (check.Summary, error) {
+	if err := d.start(stop.soft); err != nil {
+		return check.Summary{}, errors.Join(err, d.killAll())
+	}
+	printStack(d.out, d.stack)
+	fmt.Fprintf(d.out, "Bridge    %s\n", d.bridgeStatus)
+	fmt.Fprintf(d.out, "\n%d accounts, %g changes a second for %s; a change is readable upstream after up to %s,\n"+
+		"each account is read %s after its first change. Ctrl-C drains and sums up.\n\n",
+		d.opts.traffic.Accounts, d.opts.traffic.Rate, d.opts.duration, d.opts.settleTime, d.opts.settleDelay)
+	err := d.traffic(stop)
+	if err != nil {
+		return check.Summary{}, errors.Join(err, d.killAll())
+	}
+	ctx, cancel := context.WithTimeout(stop.hard, terminateTimeout)
+	defer cancel()
+	if err := d.bridge.Terminate(ctx); err != nil {
+		return check.Summary{}, errors.Join(err, d.killAll())
+	}
+	observed, err := d.observe(stop.hard)
+	return check.Summarize(observed), errors.Join(err, d.worker.Terminate(ctx))
+}
+
+func (d *demo) killAll() error {
+	var errs []error
+	for _, p := range []*stack.Process{d.bridge, d.worker} {
+		if p != nil {
+			errs = append(errs, p.Kill())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// start creates the tables and starts worker and bridge.
+func (d *demo) start(ctx context.Context) error {
+	env := d.opts.env(d.pipeline)
+	migrate, err := d.stack.Binary(ctx, "migrate", "worker", []string{"migrate"}, env)
+	if err != nil {
+		return err
+	}
+	migrateCtx, cancel := context.WithTimeout(ctx, migrateTimeout)
+	defer cancel()
+	if err := migrate.Start(); err != nil {
+		return err
+	}
+	if err := migrate.Wait(migrateCtx); err != nil {
+		output, _ := migrate.Output()
+		return errors.Join(fmt.Errorf("worker migrate: %w\n%s", err, output), migrate.Kill())
+	}
+	if d.worker, _, err = d.startPart(ctx, "worker", env); err != nil {
+		return err
+	}
+	d.bridge, d.bridgeStatus, err = d.startPart(ctx, "bridge", env)
+	return err
+}
+
+// startPart starts `<part> run`, waits until it is ready and returns the URL of
+// its status page.
+func (d *demo) startPart(ctx context.Context, part string, env []string) (*stack.Process, string, error) {
+	port, err := stack.FreePort()
+	if err != nil {
+		return nil, "", err
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	p, err := d.stack.Binary(ctx, part, part, []string{"run"}, append(env, "STATUS_ADDR="+address))
+	if err != nil {
+		return nil, "", err
+	}
+	if err := p.Start(); err != nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if err := d.stack.AwaitHTTP(ctx, p, "http://"+address+"/readyz"); err != nil {
+		return p, "", err
+	}
+	return p, "http://" + address + "/status", nil
+}
+
+// traffic makes changes until the duration is over or the demo is told to stop,
+// and waits until everything is committed. A part that ends before is an error.
+func (d *demo) traffic(stop stopper) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(d.stack.Kafka.Brokers...))
+	if err != nil {
+		return fmt.Errorf("kafka client of the load generator: %w", err)
+	}
+	defer client.Close()
+	d.generator = load.New(d.opts.traffic, d.stack.Upstream, client, d.stack.Topic())
+
+	making, cancel := context.WithTimeout(stop.soft, d.opts.duration)
+	defer cancel()
+	made := make(chan error, 1)
+	go func() { made <- d.generator.Run(making) }()
+	view := newView(d.out)
+	defer view.end()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var deadline <-chan time.Time // of draining; nil while changes are made
+	drained := false
+	for !drained {
+		var failed error
+		select {
+		case <-stop.hard.Done():
+			failed = errors.New("stopped before everything was committed")
+		case failed = <-d.stack.Failed():
+		case <-d.bridge.Done():
+			failed = ended(d.bridge)
+		case <-d.worker.Done():
+			failed = ended(d.worker)
+		case err := <-made:
+			made, failed = nil, err
+			deadline = time.After(d.opts.drain)
+		case <-deadline:
+			drained = true // the summary will say what is left
+		case <-tick.C:
+			live, err := d.live(stop.hard)
+			if err != nil {
+				continue // a busy machine; what is really wrong ends the run otherwise
+			}
+			live.draining = made == nil
+			view.show(live)
+			drained = live.draining && live.lag == 0
+		}
+		if failed != nil {
+			cancel()
+			if made != nil {
+				<-made
+			}
+			return failed
+		}
+	}
+	return nil
+}
+
+func ended(p *stack.Process) error {
+	output, _ := p.Output()
+	return fmt.Errorf("%s ended (exit code %d); its log is %s:\n%s", p.Name, p.ExitCode(), p.LogFile, stack.Tail(output))
+}
+
+// report prints the summary, writes it to file unless that is empty, and
+// returns an error if a promise was broken.
+func report(s check.Summary, file string, out io.Writer) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("summary: %w", err)
+	}
+	fmt.Fprintf(out, "\n%s\n\n", text)
+	if file != "" {
+		if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
+			return fmt.Errorf("summary: %w", err)
+		}
+	}
+	if err := s.Err(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "Nothing lost, nothing stale, everything committed; %d calls for %d changes (%.1f%% saved), and no schedule could do with fewer than %d.\n",
+		s.Calls, s.Changes, 100*s.SavedRatio, s.OptimalCalls)
+	return nil
+}
+
+// bridgeState is what the demo reads of the bridge's status. What is absent
+// reads as zero.
+type bridgeState struct {
+	Uncommitted   int     `json:"uncommitted"`
+	OldestSeconds float64 `json:"oldest_uncommitted_seconds"`
+	BufferRecords int     `json:"buffer_records"`
+}
+
+// readBridge reads the bridge's status.
+func readBridge(ctx context.Context, url string) (bridgeState, error) {
+	var state bridgeState
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return state, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return state, fmt.Errorf("bridge status: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return state, fmt.Errorf("bridge status: %s", response.Status)
+	}
+	if err := json.NewDecoder(response.Body).Decode(&state); err != nil {
+		return state, fmt.Errorf("bridge status: %w", err)
+	}
+	return state, nil
+}

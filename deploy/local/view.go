@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/quiesce-io/quiesce/deploy/local/check"
+)
+
+// plainInterval is how often a line is printed where nothing can be redrawn.
+const plainInterval = 5 * time.Second
+
+// view shows the state of the run: redrawn in place on a terminal, otherwise as
+// a line now and then.
+type view struct {
+	out      io.Writer
+	terminal bool
+	start    time.Time
+	now      func() time.Time
+
+	lines   int // drawn, to be drawn over
+	latest  live
+	printed time.Time
+}
+
+func newView(out io.Writer) *view {
+	return &view{out: out, terminal: isTerminal(out), start: time.Now(), now: time.Now}
+}
+
+// isTerminal reports whether text written to w can be drawn over.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "" {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// show shows l.
+func (v *view) show(l live) {
+	now := v.now()
+	changed := l.draining != v.latest.draining
+	v.latest = l
+	if v.terminal {
+		v.draw(now)
+		return
+	}
+	if v.printed.IsZero() || changed || now.Sub(v.printed) >= plainInterval {
+		v.print(now)
+	}
+}
+
+// end leaves the latest state on the screen.
+func (v *view) end() {
+	if !v.terminal && v.printed != (time.Time{}) {
+		v.print(v.now())
+	}
+}
+
+func (v *view) print(now time.Time) {
+	v.printed = now
+	l := v.latest
+	fmt.Fprintf(v.out, "%4.0fs  changes %d  calls %d  saved %.1f%%  pending %d  oldest uncommitted %.1fs  watermark lag %d  stale %d  lost %d%s\n",
+		now.Sub(v.start).Seconds(), l.changes, l.calls, 100*check.SavedRatio(l.changes, l.calls), l.pending,
+		l.oldest.Seconds(), l.lag, l.stale, l.lost, phase(l))
+}
+
+func phase(l live) string {
+	if l.draining {
+		return "  (draining)"
+	}
+	return ""
+}
+
+func (v *view) draw(now time.Time) {
+	l := v.latest
+	rows := [][2]string{
+		{"time", fmt.Sprintf("%.0fs%s", now.Sub(v.start).Seconds(), phase(l))},
+		{"changes", fmt.Sprint(l.changes)},
+		{"calls", fmt.Sprint(l.calls)},
+		{"saved", fmt.Sprintf("%.1f%%  %s", 100*check.SavedRatio(l.changes, l.calls), bar(check.SavedRatio(l.changes, l.calls)))},
+		{"pending", fmt.Sprint(l.pending)},
+		{"oldest uncommitted", fmt.Sprintf("%.1fs", l.oldest.Seconds())},
+		{"watermark lag", fmt.Sprint(l.lag)},
+		{"stale", alarm(l.stale)},
+		{"lost", alarm(l.lost)},
+	}
+	var text strings.Builder
+	if v.lines > 0 {
+		fmt.Fprintf(&text, "\x1b[%dF", v.lines)
+	}
+	for _, row := range rows {
+		fmt.Fprintf(&text, "\x1b[2K  %-20s %s\n", row[0], row[1])
+	}
+	v.lines = len(rows)
+	io.WriteString(v.out, text.String()) //nolint:errcheck
+}
+
+// bar draws a share from 0 to 1.
+func bar(share float64) string {
+	const width = 20
+	full := min(width, max(0, int(share*width+0.5)))
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+// alarm is a count that should be 0: green if it is, else red.
+func alarm(n int) string {
+	if n == 0 {
+		return "\x1b[32m0\x1b[0m"
+	}
+	return fmt.Sprintf("\x1b[31m%d\x1b[0m", n)
+}
