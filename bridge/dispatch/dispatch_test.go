@@ -1,0 +1,289 @@
+package dispatch_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+
+	"github.com/quiesce-io/quiesce/bridge/run"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+const alice = "crm/account/alice"
+
+func TestChangesOfOneAccountShareARun(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		began := time.Now()
+		b.change(t, "alice")
+		time.Sleep(50 * time.Millisecond)
+		b.change(t, "alice")
+		time.Sleep(5 * time.Second)
+		b.change(t, "alice")
+		time.Sleep(2 * time.Second)
+
+		require.Equal(t, 1, b.temporal.started)
+		require.Zero(t, b.temporal.woken, "a waiting run is not woken")
+		require.Len(t, b.temporal.signals, 2)
+		require.Equal(t, 2, contract.Count(b.temporal.signals[0].Ranges), "LINGER gathers the first two")
+		require.Len(t, b.temporal.signals[0].Ranges, 1)
+		require.Equal(t, began.Add(30*time.Second), b.temporal.open[alice].start.Due, "first change + D")
+		require.Zero(t, b.held(), "durable in Temporal, so not in the buffer any more")
+		require.Zero(t, b.watermark(), "accepted is not covered")
+
+		time.Sleep(23 * time.Second)
+		b.temporal.finish(alice, complete)
+		synctest.Wait()
+		require.EqualValues(t, 3, b.watermark())
+		require.Zero(t, b.temporal.reads, "nothing is read of a run that was started here")
+	})
+}
+
+func TestBacklogWaitsToCoalesce(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.temporal.fail = func(string) error { return errors.New("away") }
+		b.change(t, "alice")
+		time.Sleep(time.Hour) // long due by now
+		b.temporal.mu.Lock()
+		b.temporal.fail = nil
+		b.temporal.mu.Unlock()
+		time.Sleep(11 * time.Second)
+		require.Len(t, b.temporal.signals, 1)
+		require.Equal(t, 2*time.Second, b.temporal.open[alice].start.Due.Sub(b.temporal.signals[0].at))
+	})
+}
+
+func TestOnlyWhatARunListsIsCovered(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.change(t, "alice")
+		time.Sleep(2 * time.Second)
+		b.change(t, "alice") // a failover of Temporal will forget this one
+		time.Sleep(28 * time.Second)
+		b.temporal.finish(alice, func(pending []contract.Range) run.End { return run.End{Covered: pending[:1]} })
+		time.Sleep(2 * time.Second)
+
+		require.EqualValues(t, 1, b.watermark())
+		require.Equal(t, 2, b.temporal.started, "the forgotten change is signalled again")
+		b.temporal.finish(alice, complete)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 2, b.watermark())
+	})
+}
+
+func TestPendingChangesMoveToTheSuccessor(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.change(t, "alice")
+		time.Sleep(15 * time.Second)
+		b.change(t, "alice")
+		time.Sleep(15 * time.Second)
+		b.temporal.finish(alice, func(pending []contract.Range) run.End {
+			return run.End{Covered: pending[:1], Next: &run.Start{
+				Due:   time.Now().Add(15 * time.Second),
+				Input: contract.AccountSyncInput{Account: "alice", Pending: pending[1:]},
+			}}
+		})
+		time.Sleep(20 * time.Second)
+		require.EqualValues(t, 1, b.watermark())
+		require.Len(t, b.temporal.signals, 2, "what the successor carries is not signalled again")
+
+		b.temporal.finish(alice, complete)
+		synctest.Wait()
+		require.EqualValues(t, 2, b.watermark())
+	})
+}
+
+func TestParkedRunOwnsItsChanges(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.change(t, "alice")
+		time.Sleep(30 * time.Second)
+		b.temporal.finish(alice, func(pending []contract.Range) run.End {
+			return run.End{Next: &run.Start{Due: time.Now().Add(10 * time.Minute), Input: contract.AccountSyncInput{
+				Account: "alice", Pending: pending, Failure: &contract.Failure{Parked: true},
+			}}}
+		})
+		synctest.Wait()
+		require.EqualValues(t, 1, b.watermark())
+
+		for range 20 { // it goes on taking changes
+			b.change(t, "alice")
+			time.Sleep(500 * time.Millisecond)
+		}
+		time.Sleep(3 * time.Second)
+		require.EqualValues(t, 21, b.watermark())
+		require.LessOrEqual(t, len(b.temporal.signals), 12, "paced like any other account")
+		require.Equal(t, 1, b.temporal.reads, "how the parked run began is read once")
+	})
+}
+
+func TestParkedIsWhatTheRunSaysNotWhatItWas(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.temporal.begin(alice, run.Start{Due: time.Now(), Input: contract.AccountSyncInput{
+			Account: "alice", Failure: &contract.Failure{Parked: true},
+		}})
+		b.change(t, "alice")
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, b.watermark())
+		b.temporal.finish(alice, complete) // it recovered
+
+		b.change(t, "alice")
+		time.Sleep(2 * time.Second)
+		require.EqualValues(t, 1, b.watermark(), "the new run is not parked")
+		b.temporal.finish(alice, complete)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 2, b.watermark())
+	})
+}
+
+func TestRunsThatBreakOffAreStartedAgain(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.change(t, "alice")
+		for i := range 3 {
+			time.Sleep(30 * time.Second)
+			require.Equal(t, i+1, b.temporal.started)
+			b.temporal.finish(alice, func([]contract.Range) run.End { return run.End{Broken: "Terminated"} })
+		}
+		time.Sleep(30 * time.Second)
+		require.Zero(t, b.watermark())
+		b.temporal.finish(alice, complete)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, b.watermark())
+	})
+}
+
+func TestRunsThatVanishAreStartedAgain(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.change(t, "alice")
+		time.Sleep(time.Second)
+		b.temporal.mu.Lock()
+		clear(b.temporal.open)
+		clear(b.temporal.all)
+		b.temporal.mu.Unlock()
+		time.Sleep(time.Minute)
+		require.Equal(t, 2, b.temporal.started)
+	})
+}
+
+func TestAdoptsRunsItDidNotStart(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.temporal.begin(alice, run.Start{Due: time.Now().Add(10 * time.Second)})
+		b.change(t, "alice")
+		time.Sleep(5 * time.Second)
+		require.Zero(t, b.temporal.started)
+		require.Equal(t, 1, b.temporal.reads)
+		b.temporal.finish(alice, complete)
+		time.Sleep(10 * time.Second)
+		require.EqualValues(t, 1, b.watermark())
+	})
+}
+
+func TestTemporalAwayForAMinuteLosesNothing(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		tries := 0
+		b.temporal.fail = func(string) error {
+			tries++
+			return serviceerror.NewUnavailable("no leader")
+		}
+		for i := range 10 {
+			b.change(t, fmt.Sprint("account-", i))
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, 10, b.held(), "not durable, so still in the buffer")
+		require.Contains(t, b.Status().LastError, "no leader")
+		require.Less(t, tries, 300, "10 accounts, backed off")
+
+		b.temporal.mu.Lock()
+		b.temporal.fail = nil
+		b.temporal.mu.Unlock()
+		time.Sleep(15 * time.Second)
+		require.Equal(t, 10, b.temporal.started)
+		require.Zero(t, b.held())
+	})
+}
+
+func TestInvalidSignalBecomesADeadLetterAlone(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		const poison = 5
+		b.temporal.refuse = func(changes contract.Changes) error {
+			for _, r := range changes.Ranges {
+				if r.Contains(source, contract.Position{Offset: poison}) {
+					return serviceerror.NewInvalidArgument("bad input")
+				}
+			}
+			return nil
+		}
+		for range 8 {
+			b.change(t, "alice")
+		}
+		time.Sleep(time.Minute)
+		require.Len(t, b.refused, 1)
+		require.EqualValues(t, poison, b.refused[0].Position.Offset)
+		require.Zero(t, b.held())
+		b.temporal.finish(alice, complete)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 8, b.watermark())
+	})
+}
+
+func TestRevokedChangesAreForgotten(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.temporal.fail = func(string) error { return serviceerror.NewUnavailable("away") }
+		b.change(t, "alice")
+		time.Sleep(time.Second)
+		old := b.assignment
+		old.Drop()
+		b.assign(0) // and it comes back: A-B-A
+		b.change(t, "alice")
+		b.temporal.mu.Lock()
+		b.temporal.fail = nil
+		b.temporal.mu.Unlock()
+		time.Sleep(31 * time.Second)
+		require.Zero(t, b.held(), "forgotten changes give their room back")
+		b.temporal.finish(alice, complete)
+		synctest.Wait()
+		require.EqualValues(t, 1, b.watermark())
+		require.Zero(t, old.State().Watermark, "nothing counts for the old assignment")
+	})
+}
+
+func TestHotAccountIsCheap(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		for range 25 * 100 {
+			b.change(t, "alice")
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		require.LessOrEqual(t, len(b.temporal.signals), 27, "one a second")
+		ranges := 0
+		for _, s := range b.temporal.signals {
+			ranges += len(s.Ranges)
+		}
+		require.LessOrEqual(t, ranges, 30, "2,500 changes")
+		b.temporal.finish(alice, complete)
+		time.Sleep(30 * time.Second)
+		require.EqualValues(t, 2500, b.watermark())
+	})
+}
+
+func TestSlowAccountStallsOneLaneOnly(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.temporal.fail = func(workflowID string) error {
+			if workflowID == alice {
+				time.Sleep(time.Hour)
+			}
+			return nil
+		}
+		b.change(t, "alice")
+		for i := range 20 {
+			b.change(t, fmt.Sprint("account-", i))
+		}
+		time.Sleep(10 * time.Second)
+		require.Greater(t, b.temporal.started, 3, "the other lane goes on")
+		require.Less(t, b.temporal.started, 20, "one lane waits")
+		require.Equal(t, 1, b.Status().Busy)
+		time.Sleep(2 * time.Hour)
+	})
+}
