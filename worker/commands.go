@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/quiesce-io/quiesce/activities/store"
+	"github.com/quiesce-io/quiesce/activities/upstream"
+	"github.com/quiesce-io/quiesce/internal/process"
+	"github.com/quiesce-io/quiesce/internal/telemetry"
+	"github.com/quiesce-io/quiesce/worker/service"
+)
+
+func commands() []process.Command {
+	settings := service.DefaultConfig()
+	common := process.DefaultCommon("")
+	return append([]process.Command{
+		runCommand(&settings),
+		migrateCommand(),
+		process.ConfigCommand(&settings, func() error { return settings.Validate() }),
+	}, parkedCommands(&common)...)
+}
+
+func runCommand(settings *service.Config) process.Command {
+	return process.Command{
+		Name:     "run",
+		Summary:  "Execute account syncs: wait, call upstream once, write the row.",
+		Help:     "Runs until SIGINT or SIGTERM, then finishes calls and writes under way and exits.",
+		Settings: []any{settings},
+		Validate: func() error { return settings.Validate() },
+		Run: func(ctx context.Context, _ *process.Invocation) error {
+			return run(ctx, *settings)
+		},
+	}
+}
+
+func run(ctx context.Context, settings service.Config) error {
+	logger := settings.Common.Log.Logger(os.Stderr)
+	metrics, closeMetrics, err := telemetry.Open(settings.Common.Pipeline, process.Version, logger)
+	if err != nil {
+		return process.UsageError{Err: err}
+	}
+	defer func() { _ = closeMetrics() }() // flushes; there is nobody left to tell
+
+	spanner, err := service.OpenStore(ctx, settings, logger)
+	if err != nil {
+		return err
+	}
+	defer spanner.Close()
+	http := upstream.New(settings.Upstream)
+	defer http.Close()
+	if err := http.Check(); err != nil {
+		return process.UsageError{Err: err}
+	}
+
+	dialing, cancel := context.WithTimeout(ctx, settings.Common.StartTimeout)
+	defer cancel()
+	temporal, _, err := process.DialTemporal(dialing, logger, metrics)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	return service.New(settings, service.Deps{
+		Temporal: temporal, Upstream: http, Store: spanner, Logger: logger, Metrics: metrics,
+	}).Run(ctx)
+}
+
+func migrateCommand() process.Command {
+	settings := service.DefaultConfig()
+	return process.Command{
+		Name:     "migrate",
+		Summary:  "Create the Spanner tables or add what they lack.",
+		Help:     "The database must exist. Nothing is ever dropped or retyped; running it again does nothing.",
+		Settings: []any{&settings.Store, &settings.Common},
+		Validate: func() error { return settings.Store.Validate() },
+		Run: func(ctx context.Context, i *process.Invocation) error {
+			ctx, cancel := context.WithTimeout(ctx, settings.Common.StartTimeout)
+			defer cancel()
+			s, err := store.Open(ctx, settings.Store)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			statements, err := s.Migrate(ctx)
+			if err != nil {
+				return err
+			}
+			for _, statement := range statements {
+				fmt.Fprintln(i.Stdout, statement+";")
+			}
+			if len(statements) == 0 {
+				fmt.Fprintln(i.Stdout, "nothing to do: the tables are up to date")
+			}
+			return nil
+		},
+	}
+}
