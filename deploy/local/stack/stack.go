@@ -24,6 +24,17 @@ const namespace = "default"
 // stopTimeout bounds how long a child may take to end before it is killed.
 const stopTimeout = 20 * time.Second
 
+// Part is a part of the stack.
+type Part string
+
+// The parts, in the order in which they start.
+const (
+	PartTemporal Part = "temporal"
+	PartKafka    Part = "kafka"
+	PartSpanner  Part = "spanner"
+	PartUpstream Part = "upstream"
+)
+
 // Options of a stack. A port of 0 chooses a free one.
 type Options struct {
 	// Root is the repository's root; empty: found from the current directory.
@@ -33,6 +44,9 @@ type Options struct {
 	LogDir string
 	// Progress is told what takes long, in words; nil: nobody.
 	Progress io.Writer
+
+	// Without leaves parts out, for tests that need less.
+	Without []Part
 
 	TemporalPort, UIPort, KafkaPort, SpannerPort, UpstreamPort int
 
@@ -117,10 +131,16 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 		topic: opts.Topic, deadLetterTopic: opts.DeadLetterTopic,
 		failed: make(chan error, 1),
 	}
-	for _, start := range []func(context.Context, Options) error{
-		s.startTemporal, s.startKafka, s.startSpanner, s.startUpstream,
+	for _, part := range []struct {
+		name  Part
+		start func(context.Context, Options) error
+	}{
+		{PartTemporal, s.startTemporal}, {PartKafka, s.startKafka}, {PartSpanner, s.startSpanner}, {PartUpstream, s.startUpstream},
 	} {
-		if err := start(ctx, opts); err != nil {
+		if slices.Contains(opts.Without, part.name) {
+			continue
+		}
+		if err := part.start(ctx, opts); err != nil {
 			return nil, errors.Join(err, s.Stop())
 		}
 	}
@@ -151,8 +171,8 @@ func (s *Stack) Topic() string { return s.topic }
 // DeadLetterTopic is where records go that no account can be derived from.
 func (s *Stack) DeadLetterTopic() string { return s.deadLetterTopic }
 
-// Env returns what bridge and worker need to find the stack, as KEY=VALUE. The
-// pipeline's own settings are the caller's.
+// Env returns what bridge and worker need to find the stack, as KEY=VALUE; what
+// was left out is empty. The pipeline's own settings are the caller's.
 func (s *Stack) Env() []string {
 	return []string{
 		"TEMPORAL_ADDRESS=" + s.Temporal.Address,

@@ -82,10 +82,14 @@ func (s *Stack) startTemporal(ctx context.Context, opts Options) error {
 	}
 	defer conn.Close()
 	frontend := workflowservice.NewWorkflowServiceClient(conn)
-	return s.await(ctx, t.Process, "namespace "+t.Namespace+" of Temporal at "+t.Address, func(ctx context.Context) error {
+	err = s.await(ctx, t.Process, "namespace "+t.Namespace+" of Temporal at "+t.Address, func(ctx context.Context) error {
 		_, err := frontend.DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: t.Namespace})
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return s.AwaitHTTP(ctx, t.Process, t.UI) // it starts after the server
 }
 
 // useTemporal checks the server at TEMPORAL_ADDRESS with whatever else the
