@@ -179,7 +179,7 @@ func TestRowCheck(t *testing.T) {
 			delay:   time.Minute,
 		},
 		{
-			name: "called in the future within the skew: the call comes after it",
+			name: "called in the future within the skew: taken at its word",
 			row: func(f *fixture) store.Row {
 				return store.Row{CalledAt: f.server.Add(300 * time.Millisecond)}
 			},
@@ -212,17 +212,6 @@ func TestRowCheck(t *testing.T) {
 			}
 		})
 	}
-	bubble(t, "a call is never older than the row", func(t *testing.T, f *fixture) {
-		called := f.server.Add(300 * time.Millisecond)
-		f.store.rows["secret-account"] = store.Row{CalledAt: called, SyncID: "earlier"}
-		in := f.input(f.changed(settle, 1))
-		in.Pending[0].Newest = called.Add(-settle + 1) // just not settled for the row's call
-		in.NotBefore = called
-		result, err := f.run(in)
-		require.NoError(t, err)
-		require.Equal(t, contract.OutcomeWritten, result.Outcome)
-		require.True(t, result.CalledAt.After(called))
-	})
 }
 
 func TestStoreOutBeforeTheCall(t *testing.T) {
