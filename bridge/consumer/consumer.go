@@ -59,6 +59,7 @@ type Consumer struct {
 	base   []kgo.Opt // connection and Deps.Options
 
 	admin   *kgo.Client // everything but consuming: metadata, offsets, dead letters
+	single  *kgo.Client // dead letters that go one by one; connects only when used
 	kadm    *kadm.Client
 	dead    *deadLetters
 	commits committer
@@ -84,6 +85,7 @@ type partition struct {
 	held       []item // fetched, not admitted, in offset order: at most one poll
 	paused     bool
 	stopped    string // why, and how to resume; empty while it runs
+	unreadable int    // fetches in a row that could not be read
 	end        int64  // last stable offset as far as known, -1 if not
 }
 
@@ -139,7 +141,12 @@ func (c *Consumer) Run(ctx context.Context) error {
 		return fmt.Errorf("kafka client: %w", err)
 	}
 	defer admin.Close()
-	c.admin, c.kadm = admin, kadm.NewClient(admin)
+	single, err := kgo.NewClient(append(c.producer(), c.base...)...)
+	if err != nil {
+		return fmt.Errorf("kafka client: %w", err)
+	}
+	defer single.Close()
+	c.admin, c.single, c.kadm = admin, single, kadm.NewClient(admin)
 	if err := c.checkStart(ctx); err != nil {
 		return err
 	}

@@ -37,6 +37,9 @@ type letter struct {
 	position   contract.Position
 	size       int64 // room in the buffer
 	reduced    reduction
+	// alone: it was refused for its size, maybe for that of the others in its
+	// batch. Before anything is left out it goes in a batch of its own.
+	alone bool
 }
 
 // reduction is how much was left out because the broker refused the size.
@@ -116,7 +119,7 @@ func (d *deadLetters) produce(l letter) {
 	d.consumer.admin.TryProduce(context.Background(), l.record, func(_ *kgo.Record, err error) { d.answered(l, err) })
 }
 
-// answered runs on the client's goroutine: it must not produce.
+// answered runs on the client's goroutine as well: it must not produce.
 func (d *deadLetters) answered(l letter, err error) {
 	c := d.consumer
 	if err == nil {
@@ -129,14 +132,17 @@ func (d *deadLetters) answered(l letter, err error) {
 		return
 	}
 	c.deps.Metrics.Count("bridge.dead_letters", 1, "outcome:error")
-	if errors.Is(err, kerr.MessageTooLarge) && l.reduced < bareHeaders {
-		l = l.reduce()
-	} else {
+	switch {
+	case !errors.Is(err, kerr.MessageTooLarge) || l.reduced == bareHeaders && l.alone:
 		source := l.assignment.Source()
 		c.log.Error("dead letter not accepted, trying again", "dead_letter_topic", c.cfg.Intake.DeadLetterTopic,
 			"topic", source.Topic, "partition", source.Partition, "offset", l.position.Offset, "error", err)
+	case l.alone:
+		l = l.reduce()
+	default:
+		l.alone = true
 	}
-	// A record must not be produced twice, not even by a client that failed it.
+	// The client's state of a record that it failed is not for using again.
 	r := *l.record
 	l.record = &kgo.Record{Topic: r.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers}
 	d.mu.Lock()
@@ -162,14 +168,14 @@ func (d *deadLetters) loop(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			d.retry()
+			d.retry(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (d *deadLetters) retry() {
+func (d *deadLetters) retry(ctx context.Context) {
 	d.mu.Lock()
 	again := d.waiting
 	d.waiting = nil
@@ -182,6 +188,11 @@ func (d *deadLetters) retry() {
 			d.mu.Unlock()
 			continue
 		}
+		if l.alone {
+			// Nobody else uses this client, so its batches hold one record.
+			d.answered(l, d.consumer.single.ProduceSync(ctx, l.record).FirstErr())
+			continue
+		}
 		d.produce(l)
 	}
 }
@@ -189,7 +200,7 @@ func (d *deadLetters) retry() {
 // flush waits until every letter was answered, and returns an error if some
 // were not accepted.
 func (d *deadLetters) flush(ctx context.Context) error {
-	d.retry()
+	d.retry(ctx)
 	if err := d.consumer.admin.Flush(ctx); err != nil {
 		return fmt.Errorf("flush dead letters: %w", err)
 	}

@@ -30,11 +30,13 @@ type kafka struct {
 	cluster *kfake.Cluster
 	client  *kgo.Client
 
+	members []*member
+
 	mu      sync.Mutex
 	commits map[string][]int64 // accepted or not, as sent, by topic/partition
 }
 
-func bubble(t *testing.T, test func(k *kafka), opts ...kfake.Opt) {
+func bubble(t *testing.T, test func(t *testing.T, k *kafka), opts ...kfake.Opt) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := &kafka{t: t, network: new(kfake.VirtualNetwork), commits: make(map[string][]int64)}
@@ -61,11 +63,15 @@ func bubble(t *testing.T, test func(k *kafka), opts ...kfake.Opt) {
 		k.client, err = kgo.NewClient(append(k.options(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 		require.NoError(t, err)
 		defer func() {
+			for _, m := range k.members { // that a failed test has left running
+				m.cancel()
+				<-m.ended
+			}
 			k.client.Close()
 			cluster.Close()
 			synctest.Wait()
 		}()
-		test(k)
+		test(t, k)
 	})
 }
 
@@ -150,6 +156,7 @@ type settings struct {
 	Buffer   buffer.Config
 	auto     bool // changes are released and done as they come
 	mayAdmit func() bool
+	options  []kgo.Opt
 }
 
 func (k *kafka) config(topics ...string) settings {
@@ -168,12 +175,13 @@ func (k *kafka) start(s settings) *member {
 		Logger:  slog.New(slog.NewTextHandler(&lockedWriter{w: m.log}, nil)),
 		Metrics: m.counts, Sink: m.sink, Buffer: m.buffer, Ledger: m.ledger,
 		MayAdmit: s.mayAdmit,
-		Options:  []kgo.Opt{kgo.Dialer(k.network.DialContext)},
+		Options:  append(s.options, kgo.Dialer(k.network.DialContext)),
 	})
 	require.NoError(k.t, err)
 	m.Consumer = c
 	ctx, cancel := context.WithCancel(k.t.Context())
 	m.cancel = cancel
+	k.members = append(k.members, m)
 	go func() {
 		defer close(m.ended)
 		m.err = c.Run(ctx)

@@ -24,6 +24,9 @@ const (
 	// pollWait is how long a poll waits for records: the loop turns at least
 	// this often, whatever Kafka does.
 	pollWait = 250 * time.Millisecond
+	// unreadableLimit is how many fetches in a row may be unreadable before
+	// their partition stops: the same batch would be fetched for ever.
+	unreadableLimit = 10
 )
 
 // item is a fetched record, reduced to what admission needs.
@@ -100,6 +103,7 @@ func (c *Consumer) receivePartition(topic kgo.FetchTopic, fetched *kgo.FetchPart
 		c.fail(recreated(key.topic, id, topic.TopicID))
 		return
 	}
+	part.unreadable = 0
 	part.end = max(part.end, fetched.LastStableOffset)
 	part.held = slices.Grow(part.held, len(fetched.Records))
 	for _, r := range fetched.Records {
@@ -223,8 +227,15 @@ func (c *Consumer) fetchError(key partitionKey, part *partition, err error) {
 		c.log.Error("the log was truncated: records that had been acknowledged are gone", "topic", key.topic, "partition", key.partition, "error", err)
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		c.stopPartition(part, fmt.Sprintf("%s: the offset to read next does not exist any more, or not yet", key), "--to-earliest")
-	case kerr.IsRetriable(err) || !isKafkaError(err):
+	case kerr.IsRetriable(err):
 		c.log.Warn("fetch", "topic", key.topic, "partition", key.partition, "error", err)
+	case !isKafkaError(err) && part.unreadable < unreadableLimit:
+		// The client could not read what the broker sent, a wrong checksum for
+		// one, and asks again at once. It may have been the network.
+		part.unreadable++
+		if part.unreadable == 1 {
+			c.log.Warn("fetch", "topic", key.topic, "partition", key.partition, "error", err)
+		}
 	default:
 		// The client fetches it no more.
 		c.stopPartition(part, fmt.Sprintf("%s: %v", key, err), "--to-offset", fmt.Sprint(part.assignment.State().Watermark))

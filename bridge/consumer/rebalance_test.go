@@ -29,7 +29,7 @@ func protocols(t *testing.T, test func(t *testing.T, protocol string)) {
 
 func TestRebalanceWhileChangesAreInFlight(t *testing.T) {
 	protocols(t, func(t *testing.T, protocol string) {
-		bubble(t, func(k *kafka) {
+		bubble(t, func(t *testing.T, k *kafka) {
 			k.fill("four", 4, 5)
 			s := k.config("four")
 			s.GroupProtocol = protocol
@@ -81,7 +81,7 @@ func TestRebalanceWhileChangesAreInFlight(t *testing.T) {
 // A has changes of a partition in flight, loses it to B, and gets it back: what
 // is then completed for the first assignment must not count for the second.
 func TestLateDoneAfterThePartitionCameBack(t *testing.T) {
-	bubble(t, func(k *kafka) {
+	bubble(t, func(t *testing.T, k *kafka) {
 		k.fill("four", 4, 3)
 		a := k.start(k.config("four"))
 		k.until("all submitted", func() bool { return len(a.sink.all()) == 12 })
@@ -117,7 +117,7 @@ func TestLateDoneAfterThePartitionCameBack(t *testing.T) {
 
 // Lost partitions belong to somebody else already: no commit, and a new start.
 func TestLostIsDroppedWithoutCommit(t *testing.T) {
-	bubble(t, func(k *kafka) {
+	bubble(t, func(t *testing.T, k *kafka) {
 		k.fill("one", 1, 4)
 		s := k.config("one")
 		s.CommitInterval = time.Minute
@@ -136,7 +136,7 @@ func TestLostIsDroppedWithoutCommit(t *testing.T) {
 }
 
 func TestPausesAtTheBoundAndResumes(t *testing.T) {
-	bubble(t, func(k *kafka) {
+	bubble(t, func(t *testing.T, k *kafka) {
 		k.fill("one", 1, 5000)
 		s := k.config("one")
 		s.Buffer.Records = 100
@@ -171,7 +171,7 @@ func TestPausesAtTheBoundAndResumes(t *testing.T) {
 }
 
 func TestMaxUncommittedPauses(t *testing.T) {
-	bubble(t, func(k *kafka) {
+	bubble(t, func(t *testing.T, k *kafka) {
 		k.fill("one", 1, 200)
 		s := k.config("one")
 		s.Buffer.MaxUncommitted = 50
@@ -195,7 +195,7 @@ func TestMaxUncommittedPauses(t *testing.T) {
 // kgo's pauses outlive an assignment. A partition that is revoked while paused
 // and comes back must be fetched.
 func TestPausesAreLiftedOnRevoke(t *testing.T) {
-	bubble(t, func(k *kafka) {
+	bubble(t, func(t *testing.T, k *kafka) {
 		k.fill("four", 4, 50)
 		s := k.config("four")
 		s.Buffer.Records = 10
@@ -246,7 +246,7 @@ func TestPausesAreLiftedOnRevoke(t *testing.T) {
 
 // While the clock is off nothing is admitted, but the loop turns.
 func TestMayAdmit(t *testing.T) {
-	bubble(t, func(k *kafka) {
+	bubble(t, func(t *testing.T, k *kafka) {
 		k.fill("one", 1, 5)
 		s := k.config("one")
 		open := make(chan struct{})
@@ -270,7 +270,7 @@ func TestMayAdmit(t *testing.T) {
 
 // Shutdown is bounded even if nobody answers any more.
 func TestShutdownIsBoundedWithoutBrokers(t *testing.T) {
-	bubble(t, func(k *kafka) {
+	bubble(t, func(t *testing.T, k *kafka) {
 		k.fill("one", 1, 5)
 		a := k.start(k.config("one"))
 		k.until("all submitted", func() bool { return len(a.sink.all()) == 5 })
@@ -288,7 +288,7 @@ func TestShutdownIsBoundedWithoutBrokers(t *testing.T) {
 }
 
 func TestUnreachableBrokerAndMissingTopicsAreNamed(t *testing.T) {
-	bubble(t, func(k *kafka) {
+	bubble(t, func(t *testing.T, k *kafka) {
 		s := k.config("one")
 		s.Brokers = []string{"127.0.0.1:1"}
 		began := time.Now()

@@ -1,0 +1,138 @@
+package consumer
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/quiesce-io/quiesce/bridge/ledger"
+)
+
+// "latest" is decided once, and committed before anything is read: what comes
+// after that is never skipped, whoever crashes.
+func TestLatestIsResolvedOnceAndCommitted(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		k.fill("one", 1, 7)
+		s := k.config("one")
+		s.Start, s.CommitInterval = StartLatest, time.Minute
+		a := k.start(s)
+		a.untilAssigned(1)
+		require.EqualValues(t, 7, k.committed("one", 0).At, "committed at the first assignment")
+		k.fill("one", 1, 3)
+		k.until("only the new", func() bool { return len(a.sink.all()) == 3 })
+		require.EqualValues(t, 7, a.sink.all()[0].Position.Offset)
+		a.stop()
+
+		b := k.start(s)
+		k.until("again from 7", func() bool { return len(b.sink.all()) == 3 })
+		b.stop()
+	})
+}
+
+// Two members start a group at once: each partition starts at the end, although
+// the other member has committed some already.
+func TestLatestHoldsForEveryPartitionThereWas(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		k.fill("four", 4, 7)
+		s := k.config("four")
+		s.Start = StartLatest
+		a, b := k.start(s), k.start(s)
+		k.until("shared", func() bool { return len(partitionsOf(a)) == 2 && len(partitionsOf(b)) == 2 })
+		for p := range int32(4) {
+			k.untilCommitted("four", p, 7)
+		}
+		require.Empty(t, a.sink.all())
+		require.Empty(t, b.sink.all())
+		a.stop()
+		b.stop()
+	})
+}
+
+func TestPartitionsThatAppearLaterStartAtTheirBeginning(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		k.fill("four", 4, 2)
+		s := k.config("four")
+		s.Start, s.auto = StartLatest, true
+		a := k.start(s)
+		a.untilAssigned(4)
+		a.stop()
+		_, err := kadm.NewClient(k.client).CreatePartitions(t.Context(), 1, "four")
+		require.NoError(t, err)
+		k.client.ForceMetadataRefresh()
+		time.Sleep(10 * time.Second) // let it happen
+		k.produce(&kgo.Record{Topic: "four", Partition: 4, Key: []byte("early")})
+		b := k.start(s)
+		k.untilCommitted("four", 4, 1)
+		require.Equal(t, []string{"early"}, b.sink.accounts())
+		b.stop()
+	})
+}
+
+// A topic that was deleted and created again shares nothing with the old one
+// but the name. Its commits survive here, as they may.
+func TestRecreatedTopicInheritsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		k.fill("one", 1, 5)
+		s := k.config("one")
+		s.Start, s.auto = StartLatest, true
+		a := k.start(s)
+		a.untilAssigned(1)
+		k.fill("one", 1, 1)
+		k.untilCommitted("one", 0, 6)
+		old := k.committed("one", 0)
+
+		require.NoError(t, k.cluster.DeleteTopic("one"))
+		require.NoError(t, k.cluster.CreateTopic("one", 1, nil))
+		<-a.ended
+		require.ErrorContains(t, a.err, "deleted and created again")
+
+		k.client.PurgeTopicsFromClient("one")
+		k.fill("one", 1, 9)
+		// As brokers keep it that do not delete a group's offsets with a topic.
+		commit := kadm.Offsets{}
+		commit.Add(kadm.Offset{Topic: "one", Partition: 0, At: 6, LeaderEpoch: -1, Metadata: old.Metadata})
+		fresh, err := kgo.NewClient(k.options()...)
+		require.NoError(t, err)
+		defer fresh.Close()
+		require.NoError(t, kadm.NewClient(fresh).CommitAllOffsets(t.Context(), "group", commit))
+
+		b := k.start(s)
+		k.until("read from the beginning", func() bool { return len(b.sink.all()) == 9 })
+		k.untilCommitted("one", 0, 9)
+		b.stop()
+	})
+}
+
+// Offsets that somebody sets by hand, and metadata of other programs.
+func TestForeignCommitsAreTakenAsTheyAre(t *testing.T) {
+	for name, metadata := range map[string]string{
+		"foreign": "somebody's",
+		"moved":   ledger.Metadata{Watermark: 7, Runs: []ledger.Run{{First: 8, Last: 9}}}.Encode(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, k *kafka) {
+				k.fill("one", 1, 10)
+				if name == "moved" {
+					m, err := ledger.Decode(metadata)
+					require.NoError(t, err)
+					m.TopicID = k.cluster.TopicInfo("one").TopicID
+					metadata = m.Encode()
+				}
+				commit := kadm.Offsets{}
+				commit.Add(kadm.Offset{Topic: "one", Partition: 0, At: 3, LeaderEpoch: -1, Metadata: metadata})
+				require.NoError(t, kadm.NewClient(k.client).CommitAllOffsets(t.Context(), "group", commit))
+				s := k.config("one")
+				s.auto = true
+				m := k.start(s)
+				k.untilCommitted("one", 0, 10)
+				require.Len(t, m.sink.all(), 7)
+				m.stop()
+				require.Equal(t, name == "moved", strings.Contains(m.log.String(), "bridge replay"))
+			})
+		})
+	}
+}
