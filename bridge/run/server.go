@@ -26,7 +26,7 @@ func (c *Client) CheckServer(ctx context.Context) error {
 		return fmt.Errorf("ask Temporal for its version: %w", err)
 	}
 	if older(info.GetServerVersion(), MinServerVersion) {
-		return fmt.Errorf("Temporal server is version %s; upgrade it to %s or newer, which names the run that took a signal",
+		return fmt.Errorf("the Temporal server is version %s; upgrade it to %s or newer, which names the run that took a signal",
 			info.GetServerVersion(), MinServerVersion)
 	}
 	return nil

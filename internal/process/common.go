@@ -101,7 +101,7 @@ func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Me
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, options, fmt.Errorf("Temporal does not answer at TEMPORAL_ADDRESS=%s: %w", options.HostPort, err)
+			return nil, options, fmt.Errorf("no answer from Temporal at TEMPORAL_ADDRESS=%s: %w", options.HostPort, err)
 		case <-timer.C:
 		}
 	}

@@ -76,14 +76,14 @@ func (w *Worker) work(ctx context.Context) error {
 		Metrics: w.deps.Metrics, Log: w.deps.Logger,
 	}).Register(temporal)
 	if err := temporal.Start(); err != nil {
-		return fmt.Errorf("start Temporal worker on task queue %s: %w", w.config.Common.Queue(), err)
+		return fmt.Errorf("start worker on Temporal task queue %s: %w", w.config.Common.Queue(), err)
 	}
 	defer temporal.Stop()
 	select {
 	case <-ctx.Done():
 		return nil
 	case err := <-fatal:
-		return fmt.Errorf("Temporal worker on task queue %s: %w", w.config.Common.Queue(), err)
+		return fmt.Errorf("worker on Temporal task queue %s: %w", w.config.Common.Queue(), err)
 	}
 }
 

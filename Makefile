@@ -1,0 +1,63 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+# Every Go module of the repository; ./... does not cross into nested ones.
+MODULES := . deploy/local deploy/local/temporal
+NESTED  := $(filter-out .,$(MODULES))
+
+# Tools are pinned here and nowhere else; they are no requirement of any module.
+STATICCHECK   := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+WORKFLOWCHECK := go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -X github.com/quiesce-io/quiesce/internal/process.Version=$(VERSION)
+
+.PHONY: help
+help: ## Show what there is to make
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Run the main job on an embedded stack (ARGS="--duration 60s --accounts 200 --summary FILE.json --seed 7")
+	@cd deploy/local && go run . demo $(ARGS)
+
+.PHONY: stack
+stack: ## Keep the embedded stack up, for running bridge and worker by hand (ARGS="--help")
+	@cd deploy/local && go run . stack $(ARGS)
+
+.PHONY: build
+build: ## Build both binaries into bin/
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./bridge ./worker
+
+.PHONY: test
+test: test-root test-local test-e2e ## Run every test
+
+.PHONY: test-root
+test-root: ## Test the root module under the race detector
+	@go test -race ./...
+
+.PHONY: test-local
+test-local: ## Test the embedded stack and its parts
+	@for module in $(NESTED); do (cd $$module && go test $$(go list ./... | grep -v /e2e$$)); done
+
+.PHONY: test-e2e
+test-e2e: ## Test bridge and worker as processes on the embedded stack
+	@cd deploy/local && go test -count=1 -timeout 20m ./e2e
+
+.PHONY: lint
+lint: ## Check format, vet, staticcheck and the determinism of workflow code
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted; run make fmt"; exit 1; fi
+	@for module in $(MODULES); do (cd $$module && go vet ./...); done
+	@for module in . deploy/local; do (cd $$module && go run $(STATICCHECK) ./...); done
+	@go run $(WORKFLOWCHECK) ./workflows/...
+
+.PHONY: fmt
+fmt: ## Format all Go code
+	@gofmt -w $$(git ls-files '*.go')
+
+.PHONY: verify
+verify: ## Regenerate what is generated and fail on a difference
+	@go test ./workflows/contract ./bridge ./worker -run 'Payloads|Reference' -update >/dev/null
+	@for module in $(MODULES); do (cd $$module && go mod tidy -diff); done
+	@git diff --exit-code -- '*.json' '*.golden'
