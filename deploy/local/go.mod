@@ -17,7 +17,10 @@ require (
 	google.golang.org/grpc v1.83.2
 )
 
-require github.com/quiesce-io/quiesce v0.0.0-00010101000000-000000000000
+require (
+	github.com/quiesce-io/quiesce v0.0.0-00010101000000-000000000000
+	google.golang.org/protobuf v1.36.11
+)
 
 require (
 	cel.dev/expr v0.25.2 // indirect
@@ -77,7 +80,6 @@ require (
 	google.golang.org/genproto v0.0.0-20260715232425-e75dac1f907d // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260715232425-e75dac1f907d // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260715232425-e75dac1f907d // indirect
-	google.golang.org/protobuf v1.36.11 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
 

@@ -10,6 +10,9 @@ import (
 	"github.com/quiesce-io/quiesce/deploy/local/check"
 )
 
+// viewInterval is how often the view is shown a new state.
+const viewInterval = time.Second
+
 // plainInterval is how often a line is printed where nothing can be redrawn.
 const plainInterval = 5 * time.Second
 
@@ -49,7 +52,7 @@ func (v *view) show(l live) {
 		v.draw(now)
 		return
 	}
-	if v.printed.IsZero() || changed || now.Sub(v.printed) >= plainInterval {
+	if v.printed.IsZero() || changed || now.Sub(v.printed) > plainInterval-viewInterval/2 {
 		v.print(now)
 	}
 }

@@ -4,7 +4,7 @@
 //	part      used if set              else
 //	Temporal  TEMPORAL_ADDRESS         `temporal server start-dev` if on the PATH, else deploy/local/temporal
 //	Kafka     KAFKA_BROKERS            kfake in this process
-//	Spanner   SPANNER_EMULATOR_HOST    the emulator of the Google Cloud SDK, else spannertest in this process
+//	Spanner   SPANNER_EMULATOR_HOST    the emulator of the Google Cloud SDK, else spannermemory in this process
 //	upstream                           deploy/local/upstream in this process
 //
 // The authority on addresses is [Stack.Env]: what it returns is what the bridge

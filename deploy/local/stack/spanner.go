@@ -15,12 +15,13 @@ import (
 	"cloud.google.com/go/spanner/admin/database/apiv1/databasepb"
 	instanceadmin "cloud.google.com/go/spanner/admin/instance/apiv1"
 	"cloud.google.com/go/spanner/admin/instance/apiv1/instancepb"
-	"cloud.google.com/go/spanner/spannertest"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/quiesce-io/quiesce/deploy/local/spannermemory"
 )
 
 const (
@@ -87,11 +88,10 @@ func (s *Stack) startSpanner(ctx context.Context, opts Options) error {
 }
 
 func (s *Stack) startSpannerInMemory(opts Options) error {
-	server, err := spannertest.NewServer(s.Spanner.EmulatorHost)
+	server, err := spannermemory.Start(s.Spanner.EmulatorHost)
 	if err != nil {
-		return fmt.Errorf("start in-memory Spanner at %s: %w", s.Spanner.EmulatorHost, err)
+		return fmt.Errorf("start in-memory Spanner: %w", err)
 	}
-	server.SetLogger(func(string, ...any) {})
 	s.onStop(func() error { server.Close(); return nil })
 	s.Spanner.Kind = "in memory (spannertest): no emulator was found"
 	s.Spanner.InMemory = true
