@@ -44,10 +44,7 @@ func parkedCommands(common *process.Common) []process.Command {
 			}),
 		command("retry ACCOUNT", "Have a parked account tried at once.",
 			func(ctx context.Context, i *process.Invocation, accounts *parked.Accounts) error {
-				key, err := oneAccount(i)
-				if err != nil {
-					return err
-				}
+				key := i.Args[0]
 				if err := accounts.Retry(ctx, key); err != nil {
 					return notParked(key, err)
 				}
@@ -94,10 +91,7 @@ func listParked(ctx context.Context, i *process.Invocation, accounts *parked.Acc
 }
 
 func showParked(ctx context.Context, i *process.Invocation, accounts *parked.Accounts, asJSON bool) error {
-	key, err := oneAccount(i)
-	if err != nil {
-		return err
-	}
+	key := i.Args[0]
 	a, err := accounts.Get(ctx, key)
 	if err != nil {
 		return notParked(key, err)
@@ -109,13 +103,6 @@ func showParked(ctx context.Context, i *process.Invocation, accounts *parked.Acc
 		a.Account, a.WorkflowID, a.RunID, a.Changes, a.FirstAt.Format(time.RFC3339), a.Failure.Since.Format(time.RFC3339), a.Failure.Tries,
 		a.Failure.Last.Format(time.RFC3339), a.Failure.Class, a.Failure.Reason, a.NextTry.Format(time.RFC3339))
 	return nil
-}
-
-func oneAccount(i *process.Invocation) (string, error) {
-	if len(i.Args) != 1 {
-		return "", process.UsageError{Err: errors.New("name one ACCOUNT, after the flags")}
-	}
-	return i.Args[0], nil
 }
 
 func notParked(key string, err error) error {

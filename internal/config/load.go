@@ -26,6 +26,7 @@ type Setting struct {
 // Set is the settings of one command, bound to the struct they load into.
 type Set struct {
 	Flags    *flag.FlagSet // commands add flags of their own before Load
+	Args     []string      // what Load found that is no flag
 	settings []Setting
 }
 
@@ -141,24 +142,19 @@ func (s *Set) Load(args []string, lookup func(string) (string, bool)) error {
 			}
 		}
 	}
-	if err := s.Flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
+	for { // the flag package stops at what is no flag; flags may follow it here
+		if err := s.Flags.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				return err
+			}
+			return errors.Join(append(faults, err)...)
 		}
-		faults = append(faults, err)
+		if s.Flags.NArg() == 0 {
+			return errors.Join(faults...)
+		}
+		s.Args = append(s.Args, s.Flags.Arg(0))
+		args = s.Flags.Args()[1:]
 	}
-	if s.Flags.NArg() > 0 && len(faults) == 0 && !s.takesArguments() {
-		faults = append(faults, fmt.Errorf("unexpected argument %q", s.Flags.Arg(0)))
-	}
-	return errors.Join(faults...)
-}
-
-// takesArguments reports whether the command said it has positional arguments,
-// by a flag set whose name ends in one written in capitals.
-func (s *Set) takesArguments() bool {
-	words := strings.Fields(s.Flags.Name())
-	last := words[len(words)-1]
-	return strings.ToUpper(last) == last
 }
 
 func read(setting Setting, lookup func(string) (string, bool)) (string, bool, error) {

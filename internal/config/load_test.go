@@ -59,16 +59,22 @@ func TestLoad(t *testing.T) {
 }
 
 func TestLoadReportsEveryFault(t *testing.T) {
-	s, _, err := load(t, map[string]string{"COUNT": "many", "WAIT": "soon", "SIZE": "big"}, "stray")
+	s, _, err := load(t, map[string]string{"COUNT": "many", "WAIT": "soon", "SIZE": "big"})
 	require.ErrorContains(t, err, "COUNT=many: ")
 	require.ErrorContains(t, err, "WAIT=soon: ")
 	require.ErrorContains(t, err, "SIZE=big: ")
 	require.Equal(t, 7, s.Count, "a malformed value leaves the default")
 
-	_, _, err = load(t, nil, "stray")
-	require.ErrorContains(t, err, `unexpected argument "stray"`)
 	_, _, err = load(t, nil, "--help")
 	require.ErrorIs(t, err, flag.ErrHelp)
+}
+
+func TestFlagsMayFollowArguments(t *testing.T) {
+	s, set, err := load(t, nil, "alice", "--count", "9", "bob", "-on")
+	require.NoError(t, err)
+	require.Equal(t, []string{"alice", "bob"}, set.Args)
+	require.Equal(t, 9, s.Count)
+	require.True(t, s.On)
 }
 
 func TestSecretsComeFromFiles(t *testing.T) {

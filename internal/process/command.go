@@ -72,7 +72,7 @@ func Run(ctx context.Context, binary string, args []string, commands []Command, 
 	}
 	command, rest, ok := find(commands, args)
 	if !ok {
-		fmt.Fprintf(stderr, "%s: there is no command %q; see %s help\n", binary, args[0], binary)
+		fmt.Fprintf(stderr, "%s: there is no command %q; see %s help\n", binary, strings.Join(args[:min(2, len(args))], " "), binary)
 		return ExitUsage
 	}
 	set := config.Bind(binary+" "+command.Name, command.Settings...)
@@ -84,13 +84,14 @@ func Run(ctx context.Context, binary string, args []string, commands []Command, 
 		help(stdout, binary, command, set)
 		return ExitOK
 	}
+	err = errors.Join(err, command.arguments(set.Args))
 	if command.Validate != nil {
 		err = errors.Join(err, command.Validate())
 	}
 	if err != nil {
 		return fail(stderr, binary, command, UsageError{err})
 	}
-	err = command.Run(ctx, &Invocation{Args: set.Flags.Args(), Stdout: stdout, Stderr: stderr, Settings: set.Settings()})
+	err = command.Run(ctx, &Invocation{Args: set.Args, Stdout: stdout, Stderr: stderr, Settings: set.Settings()})
 	if err != nil {
 		return fail(stderr, binary, command, err)
 	}
@@ -118,6 +119,18 @@ func (c Command) words() []string {
 		words = append(words, word)
 	}
 	return words
+}
+
+// arguments checks that there are as many as the name announces.
+func (c Command) arguments(args []string) error {
+	announced := strings.Fields(c.Name)[len(c.words()):]
+	switch {
+	case len(args) < len(announced):
+		return fmt.Errorf("%s is missing", announced[len(args)])
+	case len(args) > len(announced):
+		return fmt.Errorf("unexpected argument %q", args[len(announced)])
+	}
+	return nil
 }
 
 func fail(w io.Writer, binary string, command Command, err error) int {

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quiesce-io/quiesce/internal/process"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// invoke runs a command with the given environment and returns what it printed.
+func invoke(t *testing.T, environment map[string]string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = process.Run(context.Background(), "bridge", args, commands(), func(name string) (string, bool) {
+		value, ok := environment[name]
+		return value, ok
+	}, &out, &errs)
+	return out.String(), errs.String(), code
+}
+
+// TestReference holds the output of config against its golden file, which is the
+// reference of all settings.
+func TestReference(t *testing.T) {
+	got, _, _ := invoke(t, nil, "config")
+	file := filepath.Join("testdata", "config.golden")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got)
+}
+
+func TestLeaseOfABatch(t *testing.T) {
+	stdout, stderr, code := invoke(t, nil, "lease", "--batch", "500", "--timeout", "2s", "--overhead", "100ms")
+	require.Equal(t, process.ExitFailed, code)
+	require.Contains(t, stdout, "bound  1050 s = ceil(500 / 1) x (2s + 100ms)")
+	require.Contains(t, stdout, "lease  1575 s = bound x 1.5")
+	require.Contains(t, stdout, "over   MAX_DETECTION_DELAY 300 s: batch <= 95 would pass")
+	require.NotEmpty(t, stderr)
+
+	stdout, _, code = invoke(t, nil, "lease", "--batch", "95", "--timeout", "2s", "--overhead", "100ms", "--json")
+	require.Equal(t, process.ExitOK, code)
+	require.Contains(t, stdout, `"passes": true`)
+}
+
+func TestLeasesInForcePass(t *testing.T) {
+	stdout, _, code := invoke(t, nil, "lease")
+	require.Equal(t, process.ExitOK, code)
+	for _, name := range []string{"hand-over of a full buffer", "attempt", "account", "loop"} {
+		require.Contains(t, stdout, name+"\n")
+	}
+	require.NotContains(t, stdout, "over   MAX")
+}
+
+func TestRunNamesEveryFault(t *testing.T) {
+	_, stderr, code := invoke(t, map[string]string{
+		"PIPELINE": "Not OK", "SETTLE_DELAY": "5s", "EXECUTORS": "0", "BUFFER_RECORDS": "x", "KAFKA_BROKERS": "localhost:9092",
+	}, "run")
+	require.Equal(t, process.ExitUsage, code)
+	for _, want := range []string{"PIPELINE=Not OK: ", "SETTLE_DELAY=5s: ", "EXECUTORS=0: ", "BUFFER_RECORDS=x: ", "KAFKA_TOPICS: ", "DEAD_LETTER_TOPIC: "} {
+		require.Contains(t, stderr, want)
+	}
+}
+
+func TestRunRefusesWhatCannotBeDetected(t *testing.T) {
+	_, stderr, code := invoke(t, map[string]string{
+		"PIPELINE": "crm", "KAFKA_BROKERS": "localhost:9092", "KAFKA_TOPICS": "accounts", "DEAD_LETTER_TOPIC": "dead",
+		"EXECUTORS": "8",
+	}, "run")
+	require.Equal(t, process.ExitUsage, code)
+	require.Contains(t, stderr, "BUFFER_RECORDS=4000: handing a full buffer over may take 26m15s, longer than MAX_DETECTION_DELAY=5m0s; set it to 760 or less, or raise EXECUTORS")
+}
+
+func TestSecretsAreNotPrinted(t *testing.T) {
+	stdout, stderr, _ := invoke(t, map[string]string{"KAFKA_SASL_PASSWORD": "hush"}, "config")
+	require.Contains(t, stdout, "KAFKA_SASL_PASSWORD=[redacted]")
+	require.NotContains(t, stdout+stderr, "hush")
+}
