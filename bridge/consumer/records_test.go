@@ -94,20 +94,21 @@ func TestOversizedDeadLettersGoWithoutPayload(t *testing.T) {
 			&kgo.Record{Topic: "one", Key: big[:600], Value: big},
 			&kgo.Record{Topic: "one", Key: []byte("ok")},
 		)
-		k.produce(&kgo.Record{Topic: "one", Headers: []kgo.RecordHeader{{Key: "big", Value: big}}})
+		k.produce(&kgo.Record{Topic: "one", Headers: []kgo.RecordHeader{{Key: "big", Value: big}}}, &kgo.Record{Topic: "one", Value: []byte("small")})
 		s := k.config("one")
 		s.Intake.DeadLetterTopic = "small"
 		s.auto = true
 		m := k.start(s)
-		k.untilCommitted("one", 0, 3)
+		k.untilCommitted("one", 0, 4)
 		byOffset := map[string]*kgo.Record{}
-		for _, r := range k.read("small", 2) {
+		for _, r := range k.read("small", 3) {
 			byOffset[header(r, HeaderOffset)] = r
 		}
 		require.Len(t, byOffset["0"].Key, 600)
 		require.Empty(t, byOffset["0"].Value)
 		require.Empty(t, byOffset["2"].Value)
 		require.Empty(t, header(byOffset["2"], "big"), "not even its headers fit")
+		require.Equal(t, "small", string(byOffset["3"].Value), "it was refused for the others in its batch")
 		m.stop()
 	})
 }

@@ -33,11 +33,17 @@ func TestLatestIsResolvedOnceAndCommitted(t *testing.T) {
 	})
 }
 
-// Two members start a group at once: each partition starts at the end, although
-// the other member has committed some already.
+// Two members start a group at once, and another has started on two partitions
+// and died before it came to the rest: each partition starts at the end.
 func TestLatestHoldsForEveryPartitionThereWas(t *testing.T) {
 	bubble(t, func(t *testing.T, k *kafka) {
 		k.fill("four", 4, 7)
+		commit := kadm.Offsets{}
+		for p := range int32(2) {
+			m := ledger.Metadata{TopicID: k.cluster.TopicInfo("four").TopicID, Watermark: 7, Partitions: 4}
+			commit.Add(kadm.Offset{Topic: "four", Partition: p, At: 7, LeaderEpoch: -1, Metadata: m.Encode()})
+		}
+		require.NoError(t, kadm.NewClient(k.client).CommitAllOffsets(t.Context(), "group", commit))
 		s := k.config("four")
 		s.Start = StartLatest
 		a, b := k.start(s), k.start(s)

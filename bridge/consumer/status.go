@@ -127,7 +127,7 @@ func (c *Consumer) observe(ctx context.Context) error {
 			return nil
 		}
 		if o, found := ends.Lookup(key.topic, key.partition); found && o.Err == nil {
-			part.end = max(part.end, o.Offset)
+			part.end = o.Offset // also lower than before: a log may be truncated
 		}
 	}
 	return nil

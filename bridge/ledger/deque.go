@@ -15,13 +15,16 @@ func (d *deque) push(e entry)    { d.buf = append(d.buf, e) }
 func (d *deque) pop()            { d.buf = d.buf[:len(d.buf)-1] }
 
 // shift removes the first entry. Room at the front is given back once it is
-// half of the buffer, so that the cost per entry stays constant.
+// half of the buffer, so that the cost per entry stays constant, and the memory
+// of a backlog goes with it.
 func (d *deque) shift() entry {
 	e := d.buf[d.head]
 	d.head++
-	if d.head*2 >= len(d.buf) && d.head >= 64 || d.head == len(d.buf) {
-		d.buf = append(d.buf[:0:0], d.buf[d.head:]...)
-		d.head = 0
+	switch {
+	case d.head == len(d.buf) && cap(d.buf) <= 1024:
+		d.buf, d.head = d.buf[:0], 0
+	case d.head*2 >= len(d.buf) && d.head >= 64:
+		d.buf, d.head = append([]entry(nil), d.buf[d.head:]...), 0
 	}
 	return e
 }
