@@ -68,6 +68,7 @@ type Watcher struct {
 	mu      sync.Mutex
 	queue   due.Queue[*watch] // waiting for their turn
 	polls   map[*watch]func() // being polled, with what ends the poll
+	evicted *watch            // in polls still, but told to make room
 	reading int
 	open    int
 	wake    chan struct{} // capacity 1: a pending wake-up is enough
@@ -153,9 +154,11 @@ func (w *Watcher) dispatch(ctx context.Context, group *sync.WaitGroup) time.Dura
 		}
 		overdue := !next.Due.After(now)
 		switch {
-		case overdue && w.place(next, now):
+		case overdue && len(w.polls) < w.config.Watchers:
 			w.queue.Pop()
 			w.poll(ctx, group, next, now)
+		case overdue && !next.polled && w.evict(now):
+			return time.Second // the poll that makes room wakes the loop
 		case w.reading < readers:
 			w.queue.Pop()
 			w.read(ctx, group, next)
@@ -165,14 +168,11 @@ func (w *Watcher) dispatch(ctx context.Context, group *sync.WaitGroup) time.Dura
 	}
 }
 
-// place reports whether there is room for a poll, evicting one that has lasted
-// if a run that has just fallen due needs it.
-func (w *Watcher) place(next *watch, now time.Time) bool {
-	if len(w.polls) < w.config.Watchers {
+// evict has the poll that has lasted longest make room for a run that has just
+// fallen due, and reports whether there will be room.
+func (w *Watcher) evict(now time.Time) bool {
+	if w.evicted != nil {
 		return true
-	}
-	if next.polled {
-		return false
 	}
 	var longest *watch
 	for candidate := range w.polls {
@@ -183,8 +183,8 @@ func (w *Watcher) place(next *watch, now time.Time) bool {
 	if now.Sub(longest.polledAt) < patience {
 		return false
 	}
+	w.evicted = longest
 	w.polls[longest]()
-	delete(w.polls, longest)
 	return true
 }
 
@@ -197,6 +197,9 @@ func (w *Watcher) poll(ctx context.Context, group *sync.WaitGroup, target *watch
 		end, err := w.look(ctx, target, true)
 		w.mu.Lock()
 		delete(w.polls, target)
+		if w.evicted == target {
+			w.evicted = nil
+		}
 		target.polled = true
 		w.mu.Unlock()
 		w.finish(ctx, target, end, err)

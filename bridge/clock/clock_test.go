@@ -1,0 +1,74 @@
+package clock_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quiesce-io/quiesce/bridge/clock"
+	"github.com/quiesce-io/quiesce/bridge/run"
+)
+
+// temporal is a server whose clock differs by ahead and that takes its time.
+type temporal struct {
+	ahead, takes time.Duration
+	err          error
+}
+
+func (f *temporal) ReadClock(context.Context, string, string) (run.ClockReading, error) {
+	reading := run.ClockReading{Before: time.Now()}
+	time.Sleep(f.takes / 2)
+	reading.Server = time.Now().Add(f.ahead)
+	time.Sleep(f.takes / 2)
+	reading.After = time.Now()
+	return reading, f.err
+}
+
+func TestClocks(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		ahead, takes time.Duration
+		agrees       bool
+	}{
+		{"together", 0, 100 * time.Millisecond, true},
+		{"apart, within the skew", 900 * time.Millisecond, 0, true},
+		{"the bridge is behind", 15 * time.Second, 100 * time.Millisecond, false},
+		{"the bridge is ahead", -15 * time.Second, 100 * time.Millisecond, false},
+		{"a slow answer proves nothing", 2 * time.Second, 5 * time.Second, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := clock.New(&temporal{ahead: test.ahead, takes: test.takes}, "w", time.Second, 10*time.Second, slog.New(slog.DiscardHandler))
+				require.True(t, c.Agrees(), "nothing is known yet")
+				require.NoError(t, c.Compare(t.Context()))
+				require.Equal(t, test.agrees, c.Agrees(), "offset %s", c.Offset())
+			})
+		})
+	}
+}
+
+func TestClockThatIsSetRightIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &temporal{ahead: 15 * time.Second}
+		c := clock.New(server, "w", time.Second, time.Second, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		time.Sleep(clock.Every + time.Second)
+		require.False(t, c.Agrees())
+		server.err = errors.New("unavailable")
+		server.ahead = 0
+		time.Sleep(10 * time.Second)
+		require.False(t, c.Agrees(), "a failure leaves what was known")
+		server.err = nil
+		time.Sleep(2 * time.Second)
+		require.True(t, c.Agrees())
+		cancel()
+		require.NoError(t, <-done)
+	})
+}

@@ -1,0 +1,54 @@
+package lease_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quiesce-io/quiesce/bridge/lease"
+)
+
+func TestLoopThatStopsTurningIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w lease.Watchdog
+		poll, commit := w.Loop("poll", 30*time.Second), w.Loop("committer", 10*time.Second)
+		stuck := make(chan error, 1)
+		go func() { stuck <- w.Run(context.Background()) }()
+
+		for range 60 {
+			time.Sleep(time.Second)
+			poll()
+			commit()
+		}
+		require.NoError(t, w.Check())
+		name, left, ok := w.Headroom()
+		require.True(t, ok)
+		require.Equal(t, "committer", name)
+		require.Equal(t, 10*time.Second, left)
+
+		blocked := time.Now()
+		for range 11 {
+			time.Sleep(time.Second)
+			poll()
+		}
+		err := <-stuck
+		require.Less(t, time.Since(blocked), 12*time.Second)
+		require.Equal(t, "committer", err.(lease.StuckError).Loop)
+		require.ErrorContains(t, err, "leaving the group")
+	})
+}
+
+func TestLoopsAreGivenTheTimeToStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w lease.Watchdog
+		turn := w.Loop("poll", time.Second)
+		time.Sleep(time.Hour)
+		require.NoError(t, w.Check(), "START_TIMEOUT bounds what comes before the first turn")
+		turn()
+		time.Sleep(time.Second + 1)
+		require.Error(t, w.Check())
+	})
+}

@@ -1,0 +1,16 @@
+package run
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOlder(t *testing.T) {
+	for version, want := range map[string]bool{
+		"1.30.9": true, "1.31.0": false, "1.32.1": false, "2.0.0": false, "1.31.0-rc.1": false, "0.99.99": true,
+		"cloud": false, "": false, "1.5.0-server-1.28.0": true,
+	} {
+		require.Equal(t, want, older(version, MinServerVersion), version)
+	}
+}

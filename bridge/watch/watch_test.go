@@ -1,0 +1,210 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quiesce-io/quiesce/bridge/run"
+	"github.com/quiesce-io/quiesce/bridge/watch"
+)
+
+// temporal is what the watcher asks. It counts the long polls that are open.
+type temporal struct {
+	mu       sync.Mutex
+	ends     map[string]chan struct{} // closed when the run has ended
+	polls    int
+	most     int // long polls at a time
+	reads    int
+	failures int // requests to answer with an error first
+}
+
+func (f *temporal) run(id string) chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ends[id] == nil {
+		f.ends[id] = make(chan struct{})
+	}
+	return f.ends[id]
+}
+
+func (f *temporal) End(ctx context.Context, _, runID string, wait bool) (*run.End, error) {
+	ended := f.run(runID)
+	f.mu.Lock()
+	if f.failures > 0 {
+		f.failures--
+		f.mu.Unlock()
+		return nil, fmt.Errorf("unavailable")
+	}
+	if wait {
+		f.polls++
+		f.most = max(f.most, f.polls)
+	} else {
+		f.reads++
+	}
+	f.mu.Unlock()
+	if !wait {
+		time.Sleep(5 * time.Millisecond)
+		select {
+		case <-ended:
+			return &run.End{}, nil
+		default:
+			return nil, nil
+		}
+	}
+	defer func() {
+		f.mu.Lock()
+		f.polls--
+		f.mu.Unlock()
+	}()
+	select {
+	case <-ended:
+		return &run.End{}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(20 * time.Second):
+		return nil, nil
+	}
+}
+
+// inWatcher runs test in a bubble with a running watcher of the given places.
+func inWatcher(t *testing.T, watchers int, test func(f *temporal, w *watch.Watcher)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &temporal{ends: map[string]chan struct{}{}}
+		w := watch.New(watch.Config{Watchers: watchers}, f, slog.New(slog.DiscardHandler), func() {})
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() { _ = w.Run(ctx) })
+		test(f, w)
+		cancel()
+		group.Wait()
+		require.LessOrEqual(t, f.most, watchers)
+	})
+}
+
+// reports collects when ends were reported.
+type reports struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+func (r *reports) target(id string, due time.Time) watch.Target {
+	return watch.Target{WorkflowID: "w", RunID: id, Due: due, Report: func(run.End) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if _, twice := r.at[id]; twice {
+			panic("reported twice: " + id)
+		}
+		r.at[id] = time.Now()
+	}}
+}
+
+func (r *reports) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.at)
+}
+
+func TestEndIsHeardAtOnceWithOneRequest(t *testing.T) {
+	inWatcher(t, 4, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		w.Add(r.target("a", time.Now().Add(30*time.Second)))
+		time.Sleep(31 * time.Second)
+		require.Equal(t, 1, w.Open())
+		ended := time.Now()
+		close(f.run("a"))
+		synctest.Wait()
+		require.Equal(t, ended, r.at["a"])
+		require.Zero(t, f.reads)
+		require.Equal(t, 1, f.most)
+		require.Zero(t, w.Open())
+	})
+}
+
+func TestRunThatHasEndedAlreadyIsReported(t *testing.T) {
+	inWatcher(t, 4, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		close(f.run("a"))
+		w.Add(r.target("a", time.Now()))
+		synctest.Wait()
+		require.Equal(t, 1, r.count())
+	})
+}
+
+func TestRunThatEndsBeforeItIsDueIsNoticed(t *testing.T) {
+	inWatcher(t, 4, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		w.Add(r.target("a", time.Now().Add(time.Hour)))
+		time.Sleep(time.Second)
+		close(f.run("a")) // terminated by hand, say
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, r.count())
+	})
+}
+
+// TestStuckRunsDoNotHideOthers: 500 stuck runs and 4,500 that wait, 100 places,
+// and 100 runs that end as they fall due over a minute.
+func TestStuckRunsDoNotHideOthers(t *testing.T) {
+	inWatcher(t, 100, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		for i := range 500 {
+			w.Add(r.target(fmt.Sprint("stuck-", i), time.Now()))
+		}
+		for i := range 4400 {
+			w.Add(r.target(fmt.Sprint("waiting-", i), time.Now().Add(time.Hour)))
+		}
+		time.Sleep(time.Minute)
+		ended := map[string]time.Time{}
+		for i := range 100 {
+			id := fmt.Sprint("moving-", i)
+			w.Add(r.target(id, time.Now().Add(100*time.Millisecond)))
+			time.Sleep(600 * time.Millisecond)
+			ended[id] = time.Now()
+			close(f.run(id))
+		}
+		time.Sleep(time.Minute)
+		late := 0
+		for id, at := range ended {
+			if r.at[id].Sub(at) > time.Second {
+				late++
+			}
+		}
+		require.LessOrEqual(t, late, 5, "p95 within a second")
+		require.Equal(t, 100, r.count())
+	})
+}
+
+func TestStuckRunsAreSeenToo(t *testing.T) {
+	inWatcher(t, 10, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		for i := range 200 {
+			w.Add(r.target(fmt.Sprint(i), time.Now()))
+		}
+		time.Sleep(5 * time.Minute)
+		for i := range 200 {
+			close(f.run(fmt.Sprint(i)))
+		}
+		time.Sleep(30 * time.Second)
+		require.Equal(t, 200, r.count())
+	})
+}
+
+func TestErrorsAreNotEnds(t *testing.T) {
+	inWatcher(t, 4, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		f.failures = 10
+		w.Add(r.target("a", time.Now()))
+		time.Sleep(10 * time.Second)
+		require.Zero(t, r.count())
+		close(f.run("a"))
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, r.count())
+	})
+}
