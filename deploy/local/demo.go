@@ -67,7 +67,7 @@ func demoCommand(stop stopper, args []string, stdout, stderr io.Writer) error {
 	}
 	s, err := stack.Start(stop.soft, parts)
 	if err != nil {
-		return err
+		return early(stop, err)
 	}
 	d := &demo{opts: opts, pipeline: pipeline, stack: s, out: stdout}
 	summary, err := d.run(stop)
@@ -75,6 +75,15 @@ func demoCommand(stop stopper, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	return report(summary, opts.summary, stdout)
+}
+
+// early returns what to say about a start that failed with err: nothing about
+// the failure if it was told to stop.
+func early(stop stopper, err error) error {
+	if stop.soft.Err() != nil {
+		return errors.New("stopped before everything was up; there is nothing to sum up")
+	}
+	return err
 }
 
 // demo is one run: the stack, bridge and worker as processes, and traffic.
@@ -94,7 +103,7 @@ type demo struct {
 // the worker may still have to finish what the bridge waits for.
 func (d *demo) run(stop stopper) (check.Summary, error) {
 	if err := d.start(stop.soft); err != nil {
-		return check.Summary{}, errors.Join(err, d.killAll())
+		return check.Summary{}, errors.Join(early(stop, err), d.killAll())
 	}
 	printStack(d.out, d.stack)
 	fmt.Fprintf(d.out, "Bridge    %s\n", d.bridgeStatus)
@@ -126,6 +135,7 @@ func (d *demo) killAll() error {
 
 // start creates the tables and starts worker and bridge.
 func (d *demo) start(ctx context.Context) error {
+	fmt.Fprintln(d.out, "Building bridge and worker.")
 	env := d.opts.env(d.pipeline)
 	migrate, err := d.stack.Binary(ctx, "migrate", "worker", []string{"migrate"}, env)
 	if err != nil {
