@@ -38,7 +38,8 @@ type fixture struct {
 	server  time.Time // the server's time when the attempt starts
 	attempt int32
 	stop    chan struct{} // closed: the worker is stopping
-	cancel  func()        // ends the running attempt's context
+	ended   context.Context
+	cancel  func() // ends the attempt's context
 	store   *fakeStore
 	fetch   func(ctx context.Context, account string) (upstream.Response, error)
 	health  *health.Monitor
@@ -57,6 +58,7 @@ func newFixture(t *testing.T) *fixture {
 	f.fetch = func(context.Context, string) (upstream.Response, error) {
 		return upstream.Response{Status: 200, Body: []byte(`{}`)}, nil
 	}
+	f.ended, f.cancel = context.WithCancel(context.Background())
 	f.budget(1000)
 	return f
 }
@@ -153,8 +155,9 @@ func (i *inbound) Init(out interceptor.ActivityOutboundInterceptor) error {
 
 // ExecuteActivity runs the attempt in a context that the test can end.
 func (i *inbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
-	ctx, i.fixture.cancel = context.WithCancel(ctx)
-	defer i.fixture.cancel()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(i.fixture.ended, cancel)()
 	return i.Next.ExecuteActivity(ctx, in)
 }
 

@@ -366,9 +366,11 @@ func TestSlotIsTakenUntilTheRequestIsSent(t *testing.T) {
 		var sent time.Time
 		f.fetch = func(ctx context.Context, _ string) (upstream.Response, error) {
 			time.Sleep(1500 * time.Millisecond) // dialling
+			f.mu.Lock()
 			if sent.IsZero() {
 				sent = time.Now()
 			}
+			f.mu.Unlock()
 			httptrace.ContextClientTrace(ctx).WroteRequest(httptrace.WroteRequestInfo{})
 			time.Sleep(1500 * time.Millisecond) // waiting for the answer
 			return upstream.Response{Status: 200, Body: []byte(`{}`)}, nil
