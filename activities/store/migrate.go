@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -38,6 +39,9 @@ func (s *Store) Migrate(ctx context.Context) ([]string, error) {
 // pending returns the DDL statements that bring the database up to date.
 func (s *Store) pending(ctx context.Context) ([]string, error) {
 	accounts, err := s.readTable(ctx, s.cfg.AccountsTable)
+	if errors.Is(err, errNoSchema) {
+		return s.pendingInMemory(ctx)
+	}
 	if err != nil {
 		return nil, s.schemaError(err)
 	}

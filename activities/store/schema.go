@@ -72,6 +72,9 @@ func (s *Store) readTable(ctx context.Context, name string) (table, error) {
 		t.columns[strings.ToLower(c.name)] = c
 		return nil
 	})
+	if s.inMemory(err) {
+		return t, errNoSchema
+	}
 	if err != nil {
 		return t, err
 	}
@@ -175,6 +178,9 @@ func (s *Store) Check(ctx context.Context) error {
 		return fmt.Errorf("SPANNER_COLUMNS: %w", err)
 	}
 	accounts, err := s.readTable(ctx, s.cfg.AccountsTable)
+	if errors.Is(err, errNoSchema) {
+		return s.checkInMemory(ctx, mapped)
+	}
 	if err != nil {
 		return s.schemaError(err)
 	}
