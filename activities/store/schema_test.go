@@ -11,6 +11,7 @@ import (
 	"cloud.google.com/go/spanner/admin/database/apiv1/databasepb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quiesce-io/quiesce/activities/store/emulator"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -179,4 +180,24 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		_, err := parseColumns(text)
 		require.Equal(t, ok, err == nil, "%q: %v", text, err)
 	}
+}
+
+// An unreachable Spanner is an error within the caller's time, at start as later.
+func TestUnreachable(t *testing.T) {
+	t.Setenv(emulator.HostVariable, "127.0.0.1:1")
+	cfg := Default()
+	cfg.Database = "projects/p/instances/i/databases/d"
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	s, err := Open(ctx, cfg)
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Check(ctx), cfg.Database)
+	_, err = s.Read(ctx, "a")
+	require.ErrorIs(t, err, ErrUnavailable)
+	s.columns.Store(&[]column{})
+	_, err = s.Write(ctx, called(1, `{}`))
+	require.ErrorIs(t, err, ErrUnavailable)
+	s.Close()
+	require.Less(t, time.Since(begin), 5*time.Second)
 }
