@@ -45,9 +45,9 @@ func (c Config) Validate() error {
 	case !databaseName.MatchString(c.Database):
 		fault("SPANNER_DATABASE", c.Database, "must look like projects/P/instances/I/databases/D")
 	}
-	for name, value := range map[string]string{"SPANNER_ACCOUNTS_TABLE": c.AccountsTable, "SPANNER_SYNCS_TABLE": c.SyncsTable} {
-		if !identifier.MatchString(value) {
-			fault(name, value, "must be a table name: a letter, then letters, digits and _")
+	for _, table := range []struct{ variable, name string }{{"SPANNER_ACCOUNTS_TABLE", c.AccountsTable}, {"SPANNER_SYNCS_TABLE", c.SyncsTable}} {
+		if !identifier.MatchString(table.name) {
+			fault(table.variable, table.name, "must be a table name: a letter, then letters, digits and _")
 		}
 	}
 	if strings.EqualFold(c.AccountsTable, c.SyncsTable) {
