@@ -92,6 +92,30 @@ func TestOneStuckPartitionLeavesTheLastFifth(t *testing.T) {
 	}
 }
 
+// Refused at the full bound, a partition below its share comes back as soon as
+// it has given some back itself: below 80% of the whole it may never be.
+func TestRefusedPartitionBelowItsShareComesBack(t *testing.T) {
+	l := ledger.New()
+	b := New(Config{Records: 1000, Bytes: 1 << 20, MaxUncommitted: 100}, l)
+	stuck, other := assign(l, 0), assign(l, 1)
+	gs, g := b.Gate(stuck), b.Gate(other)
+	for o := int64(0); gs.Admit(1, 2); o++ {
+		see(stuck, o)
+	}
+	for o := range int64(20) {
+		require.True(t, g.Admit(1, 2))
+		see(other, o)
+	}
+	require.False(t, g.Admit(1, 2))
+	for o := range int64(5) {
+		other.Done(contract.Position{Offset: o})
+	}
+	c, _ := other.Pending()
+	other.Committed(c)
+	require.False(t, gs.Admit(1, 2), "above its share")
+	require.True(t, g.Admit(1, 2))
+}
+
 func TestReleaseWakes(t *testing.T) {
 	l := ledger.New()
 	b := New(Config{Records: 1, Bytes: 1 << 16, MaxUncommitted: 3}, l)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/quiesce-io/quiesce/bridge/buffer"
+	"github.com/quiesce-io/quiesce/bridge/intake"
 	"github.com/quiesce-io/quiesce/bridge/ledger"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
@@ -74,19 +75,26 @@ func (c *Consumer) producer() []kgo.Opt {
 	}
 }
 
-// DeadLetter sends away a change whose signal is itself invalid, and takes it
-// over: its buffer room is released, and its offset done, once the letter is
-// acknowledged, so the caller does neither. Its payload is gone already, so the
-// letter has a key and headers only. Without DEAD_LETTER_TOPIC the change's
-// partition cannot go on past it: then it stays uncommitted, and the error log
-// says so.
+// DeadLetter treats a change whose signal is itself invalid as BAD_RECORD says
+// of a bad record. The caller has released the change's room in the buffer; from
+// here on the change is the consumer's. Its payload is gone already, so the
+// letter has a key and headers only. Not to be called from within Sink.Submit.
 func (c *Consumer) DeadLetter(change buffer.Change, reason string) {
-	if c.cfg.Intake.DeadLetterTopic == "" {
-		c.log.Error("change cannot be signalled, and there is no DEAD_LETTER_TOPIC: its partition's watermark stays here",
-			"topic", change.Source.Topic, "partition", change.Source.Partition, "offset", change.Position.Offset, "reason", reason)
-		c.deps.Buffer.Release(change)
+	switch c.cfg.Intake.BadRecord {
+	case intake.BadSkip:
+		c.log.Warn("bad record skipped", "topic", change.Source.Topic, "partition", change.Source.Partition, "offset", change.Position.Offset, "reason", reason)
+		change.Assignment.Done(change.Position)
+		return
+	case intake.BadStop:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		part := c.partitions[partitionKey{change.Source.Topic, change.Source.Partition}]
+		if part != nil && part.assignment == change.Assignment {
+			c.stopPartition(part, fmt.Sprintf("record %s@%d: %s", part.key, change.Position.Offset, reason), "--to-offset", fmt.Sprint(change.Position.Offset+1))
+		}
 		return
 	}
+	c.deps.Buffer.Take(change.Size())
 	c.dead.send(letter{
 		record: &kgo.Record{
 			Key:   []byte(change.Account),

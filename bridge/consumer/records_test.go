@@ -136,18 +136,39 @@ func TestDeadLetterIsDoneOnlyOnceAccepted(t *testing.T) {
 }
 
 func TestDeadLetterOfAChange(t *testing.T) {
-	bubble(t, func(t *testing.T, k *kafka) {
-		k.fill("one", 1, 1)
-		m := k.start(k.config("one"))
-		k.until("submitted", func() bool { return len(m.sink.all()) == 1 })
-		m.DeadLetter(m.sink.all()[0], "the signal is invalid")
-		k.untilCommitted("one", 0, 1)
-		letter := k.read("dead", 1)[0]
-		require.Equal(t, "0:0", string(letter.Key))
-		require.Equal(t, "the signal is invalid", header(letter, HeaderReason))
-		require.Zero(t, m.Status().BufferRecords)
-		m.stop()
-	})
+	for _, policy := range []string{intake.BadDeadLetter, intake.BadSkip, intake.BadStop} {
+		t.Run(policy, func(t *testing.T) {
+			bubble(t, func(t *testing.T, k *kafka) {
+				k.fill("one", 1, 2)
+				s := k.config("one")
+				s.Intake.BadRecord = policy
+				m := k.start(s)
+				k.until("submitted", func() bool { return len(m.sink.all()) == 2 })
+				bad, good := m.sink.all()[0], m.sink.all()[1]
+				m.buffer.Release(good)
+				good.Assignment.Done(good.Position)
+				m.buffer.Release(bad)
+				m.DeadLetter(bad, "the signal is invalid")
+				switch policy {
+				case intake.BadDeadLetter:
+					k.untilCommitted("one", 0, 2)
+					letter := k.read("dead", 1)[0]
+					require.Equal(t, "0:0", string(letter.Key))
+					require.Equal(t, "0", header(letter, HeaderOffset))
+					require.Equal(t, "the signal is invalid", header(letter, HeaderReason))
+				case intake.BadSkip:
+					k.untilCommitted("one", 0, 2)
+				case intake.BadStop:
+					time.Sleep(time.Minute)
+					require.EqualValues(t, 0, k.committed("one", 0).At)
+					require.Contains(t, m.Status().Partitions[0].Stopped, "--to-offset 1 ")
+				}
+				require.Zero(t, m.Status().BufferRecords)
+				require.Zero(t, m.Status().BufferBytes)
+				m.stop()
+			})
+		})
+	}
 }
 
 func TestBadRecordStopsItsPartitionOnly(t *testing.T) {
