@@ -147,7 +147,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	defer single.Close()
 	c.admin, c.single, c.kadm = admin, single, kadm.NewClient(admin)
-	if err := c.checkStart(ctx); err != nil {
+	if err := c.checkStart(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 

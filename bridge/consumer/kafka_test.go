@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,6 +147,7 @@ type member struct {
 	sink   *sink
 	counts *counts
 	log    *strings.Builder
+	turns  atomic.Int64 // of the poll loop
 	cancel context.CancelFunc
 	ended  chan struct{}
 	err    error
@@ -175,6 +177,7 @@ func (k *kafka) start(s settings) *member {
 		Logger:  slog.New(slog.NewTextHandler(&lockedWriter{w: m.log}, nil)),
 		Metrics: m.counts, Sink: m.sink, Buffer: m.buffer, Ledger: m.ledger,
 		MayAdmit: s.mayAdmit,
+		PollTurn: func() { m.turns.Add(1) },
 		Options:  append(s.options, kgo.Dialer(k.network.DialContext)),
 	})
 	require.NoError(k.t, err)

@@ -3,6 +3,7 @@ package consumer
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -284,6 +285,54 @@ func TestShutdownIsBoundedWithoutBrokers(t *testing.T) {
 			return nil, errNotAnswered, true
 		})
 		require.LessOrEqual(t, a.stop(), 25*time.Second)
+	})
+}
+
+// Kafka is away for longer than the session: the partitions are lost, and all
+// goes on by itself once it is back.
+func TestRecoversFromAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		k.fill("four", 4, 5)
+		a := k.start(k.config("four"))
+		k.until("all submitted", func() bool { return len(a.sink.all()) == 20 })
+		var down atomic.Bool
+		down.Store(true)
+		k.cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
+			k.cluster.KeepControl()
+			return nil, errNotAnswered, down.Load() // cuts the connection
+		})
+		for _, c := range a.sink.all() {
+			c.Assignment.Done(c.Position)
+		}
+		turned := a.turns.Load()
+		time.Sleep(5 * time.Minute)
+		require.Greater(t, a.turns.Load(), turned+100, "the loops turn meanwhile: a lease must not end a process that waits")
+		down.Store(false)
+		k.until("all committed", func() bool {
+			for _, c := range a.sink.all() { // also what came again
+				c.Assignment.Done(c.Position)
+			}
+			for p := range int32(4) {
+				if k.committed("four", p).At != 5 {
+					return false
+				}
+			}
+			return true
+		})
+		k.fill("four", 4, 1)
+		k.until("fetches again", func() bool { return slices.Contains(a.sink.accounts()[20:], "3:0") })
+		a.stop()
+		k.neverBackwards()
+	})
+}
+
+func TestStopWhileStartingIsNoError(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		s := k.config("one", "missing")
+		a := k.start(s)
+		time.Sleep(time.Second)
+		require.Less(t, a.stop(), time.Second)
+		require.Nil(t, a.client, "it must not have joined")
 	})
 }
 

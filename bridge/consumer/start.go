@@ -49,6 +49,7 @@ func (c *Consumer) topics(ctx context.Context, names []string) (map[string]topic
 
 // checkStart waits until the brokers answer and the topics are there, for at
 // most START_TIMEOUT: a mistake must show at once, not as a consumer that idles.
+// It returns nil as well once ctx is done.
 func (c *Consumer) checkStart(ctx context.Context) error {
 	needed := map[string]string{} // topic → variable that names it
 	if c.cfg.Intake.DeadLetterTopic != "" {
