@@ -1,0 +1,136 @@
+package process_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quiesce-io/quiesce/internal/config"
+	"github.com/quiesce-io/quiesce/internal/process"
+)
+
+type settings struct {
+	Size int `env:"SIZE" help:"How large."`
+}
+
+func invoke(t *testing.T, command process.Command, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = process.Run(context.Background(), "tool", args, []process.Command{command}, func(string) (string, bool) { return "", false }, &out, &errs)
+	return out.String(), errs.String(), code
+}
+
+func TestCommands(t *testing.T) {
+	s := settings{Size: 3}
+	var got *process.Invocation
+	failure := error(nil)
+	loud := false
+	command := process.Command{
+		Name: "box open NAME", Summary: "Open a box.", Settings: []any{&s},
+		Flags: func(flags *flag.FlagSet) { flags.BoolVar(&loud, "loud", false, "Make noise.") },
+		Validate: func() error {
+			if s.Size < 1 {
+				return errors.Join(config.Fault{Name: "SIZE", Value: "0", Problem: "too small"}, errors.New("and more"))
+			}
+			return nil
+		},
+		Run: func(_ context.Context, i *process.Invocation) error { got = i; return failure },
+	}
+
+	_, stderr, code := invoke(t, command, "box", "open", "red", "--size", "9", "--loud")
+	require.Equal(t, process.ExitOK, code, stderr)
+	require.Equal(t, []string{"red"}, got.Args)
+	require.Equal(t, 9, s.Size)
+	require.True(t, loud)
+
+	_, stderr, code = invoke(t, command, "box", "open")
+	require.Equal(t, process.ExitUsage, code)
+	require.Equal(t, "tool box open: NAME is missing\n", stderr)
+	_, stderr, code = invoke(t, command, "box", "open", "red", "blue")
+	require.Equal(t, process.ExitUsage, code)
+	require.Contains(t, stderr, `unexpected argument "blue"`)
+	_, stderr, code = invoke(t, command, "box", "open", "red", "--size=0")
+	require.Equal(t, process.ExitUsage, code)
+	require.Equal(t, "tool box open: 2 things to mend:\n  SIZE=0: too small\n  and more\n", stderr)
+	_, stderr, code = invoke(t, command, "box", "close")
+	require.Equal(t, process.ExitUsage, code)
+	require.Contains(t, stderr, `there is no command "box close"`)
+
+	failure = errors.New("jammed")
+	_, stderr, code = invoke(t, command, "box", "open", "red", "--size=1")
+	require.Equal(t, process.ExitFailed, code)
+	require.Equal(t, "tool box open: jammed\n", stderr)
+
+	stdout, _, code := invoke(t, command, "box", "open", "--help")
+	require.Equal(t, process.ExitOK, code)
+	require.Contains(t, stdout, "--size [SIZE]")
+	require.Contains(t, stdout, "--loud")
+	stdout, _, code = invoke(t, command, "help")
+	require.Equal(t, process.ExitOK, code)
+	require.Contains(t, stdout, "box open NAME  Open a box.")
+	_, _, code = invoke(t, command)
+	require.Equal(t, process.ExitUsage, code)
+}
+
+func TestBoundedGivesUpOnWhatIsStuck(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := process.Bounded(ctx, 10*time.Millisecond, func() error { <-release; return nil })
+	require.ErrorContains(t, err, "did not stop within 10ms")
+	require.ErrorIs(t, process.Bounded(ctx, time.Minute, func() error { return io.EOF }), io.EOF)
+}
+
+func TestStatus(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	taken := process.ServeStatus(t.Context(), address, process.Status{})
+	usage := process.UsageError{}
+	require.ErrorAs(t, taken, &usage)
+	require.ErrorContains(t, taken, "STATUS_ADDR="+address)
+	require.NoError(t, listener.Close())
+
+	sick := errors.New("a loop is stuck")
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error)
+	go func() {
+		served <- process.ServeStatus(ctx, address, process.Status{
+			Snapshot: func() any { return map[string]int{"uncommitted": 7} },
+			Live:     func() error { return sick },
+			Ready:    func() error { return nil },
+		})
+	}()
+	get := func(path string) (int, string) {
+		var response *http.Response
+		require.Eventually(t, func() bool {
+			var err error
+			response, err = http.Get("http://" + address + path)
+			return err == nil
+		}, 10*time.Second, time.Millisecond)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return response.StatusCode, strings.TrimSpace(string(body))
+	}
+	code, body := get("/status")
+	require.Equal(t, http.StatusOK, code)
+	require.JSONEq(t, `{"uncommitted": 7}`, body)
+	code, body = get("/livez")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, "a loop is stuck", body)
+	code, _ = get("/readyz")
+	require.Equal(t, http.StatusOK, code)
+	cancel()
+	require.NoError(t, <-served)
+}
