@@ -20,11 +20,8 @@ import (
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
 )
 
-const (
-	migrateTimeout   = 60 * time.Second
-	readyTimeout     = 60 * time.Second
-	terminateTimeout = 40 * time.Second
-)
+// terminateTimeout bounds the orderly stop of bridge and worker, both together.
+const terminateTimeout = 60 * time.Second
 
 // demoOptions are the demo's flags.
 type demoOptions struct {
@@ -69,7 +66,7 @@ func demoCommand(stop stopper, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return early(stop, err)
 	}
-	d := &demo{opts: opts, pipeline: pipeline, stack: s, out: stdout}
+	d := &demo{opts: opts, stack: s, pipeline: s.Pipeline(pipeline, opts.env()...), out: stdout}
 	summary, err := d.run(stop)
 	if err = errors.Join(err, s.Stop()); err != nil {
 		return err
@@ -89,12 +86,11 @@ func early(stop stopper, err error) error {
 // demo is one run: the stack, bridge and worker as processes, and traffic.
 type demo struct {
 	opts     demoOptions
-	pipeline string
 	stack    *stack.Stack
+	pipeline *stack.Pipeline
 	out      io.Writer
 
 	bridge, worker *stack.Process
-	bridgeStatus   string // URL
 	generator      *load.Generator
 }
 
@@ -106,7 +102,7 @@ func (d *demo) run(stop stopper) (check.Summary, error) {
 		return check.Summary{}, errors.Join(early(stop, err), d.killAll())
 	}
 	printStack(d.out, d.stack)
-	fmt.Fprintf(d.out, "Bridge    %s\n", d.bridgeStatus)
+	fmt.Fprintf(d.out, "Bridge    %s\n", d.bridge.StatusURL)
 	fmt.Fprintf(d.out, "\n%d accounts, %g changes a second for %s; a change is readable upstream after up to %s,\n"+
 		"each account is read %s after its first change. Ctrl-C drains and sums up.\n\n",
 		d.opts.traffic.Accounts, d.opts.traffic.Rate, d.opts.duration, d.opts.settleTime, d.opts.settleDelay)
@@ -136,48 +132,15 @@ func (d *demo) killAll() error {
 // start creates the tables and starts worker and bridge.
 func (d *demo) start(ctx context.Context) error {
 	fmt.Fprintln(d.out, "Building bridge and worker.")
-	env := d.opts.env(d.pipeline)
-	migrate, err := d.stack.Binary(ctx, "migrate", "worker", []string{"migrate"}, env)
-	if err != nil {
+	if err := d.pipeline.Migrate(ctx); err != nil {
 		return err
 	}
-	migrateCtx, cancel := context.WithTimeout(ctx, migrateTimeout)
-	defer cancel()
-	if err := migrate.Start(); err != nil {
+	var err error
+	if d.worker, err = d.pipeline.Run(ctx, "worker", "worker"); err != nil {
 		return err
 	}
-	if err := migrate.Wait(migrateCtx); err != nil {
-		output, _ := migrate.Output()
-		return errors.Join(fmt.Errorf("worker migrate: %w\n%s", err, output), migrate.Kill())
-	}
-	if d.worker, _, err = d.startPart(ctx, "worker", env); err != nil {
-		return err
-	}
-	d.bridge, d.bridgeStatus, err = d.startPart(ctx, "bridge", env)
+	d.bridge, err = d.pipeline.Run(ctx, "bridge", "bridge")
 	return err
-}
-
-// startPart starts `<part> run`, waits until it is ready and returns the URL of
-// its status page.
-func (d *demo) startPart(ctx context.Context, part string, env []string) (*stack.Process, string, error) {
-	port, err := stack.FreePort()
-	if err != nil {
-		return nil, "", err
-	}
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	p, err := d.stack.Binary(ctx, part, part, []string{"run"}, append(env, "STATUS_ADDR="+address))
-	if err != nil {
-		return nil, "", err
-	}
-	if err := p.Start(); err != nil {
-		return nil, "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	if err := d.stack.AwaitHTTP(ctx, p, "http://"+address+"/readyz"); err != nil {
-		return p, "", err
-	}
-	return p, "http://" + address + "/status", nil
 }
 
 // traffic makes changes until the duration is over or the demo is told to stop,
@@ -188,7 +151,7 @@ func (d *demo) traffic(stop stopper) error {
 		return fmt.Errorf("kafka client of the load generator: %w", err)
 	}
 	defer client.Close()
-	d.generator = load.New(d.opts.traffic, d.stack.Upstream, client, d.stack.Topic())
+	d.generator = load.New(d.opts.traffic, d.pipeline.Upstream, client, d.pipeline.Topic)
 
 	making, cancel := context.WithTimeout(stop.soft, d.opts.duration)
 	defer cancel()

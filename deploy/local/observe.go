@@ -35,16 +35,16 @@ type live struct {
 func (d *demo) live(ctx context.Context) (live, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	lags, err := d.stack.Lags(ctx, d.pipeline, d.stack.Topic())
+	lags, err := d.pipeline.Lags(ctx)
 	if err != nil {
 		return live{}, err
 	}
-	state, err := readBridge(ctx, d.bridgeStatus)
+	state, err := readBridge(ctx, d.bridge.StatusURL)
 	if err != nil {
 		return live{}, err
 	}
 	// Calls after the offsets: a call that a commit rests on is among them.
-	changes, calls := d.generator.Changes(), d.stack.Upstream.Calls()
+	changes, calls := d.generator.Changes(), d.pipeline.Upstream.Calls()
 	l := live{
 		changes: len(changes), calls: len(calls), pending: state.Uncommitted,
 		oldest: time.Duration(state.OldestSeconds * float64(time.Second)),
@@ -92,14 +92,11 @@ func (d *demo) observe(ctx context.Context) (check.Observed, error) {
 	for _, change := range d.generator.Changes() {
 		o.Changes = append(o.Changes, check.Made{Account: change.Account, At: change.At})
 	}
-	lags, err := d.stack.Lags(ctx, d.pipeline, d.stack.Topic())
-	if err != nil {
+	var err error
+	if o.Uncommitted, err = d.pipeline.Lag(ctx); err != nil {
 		return o, err
 	}
-	for _, lag := range lags {
-		o.Uncommitted += lag.Lag
-	}
-	letters, err := d.stack.ReadAll(ctx, d.stack.DeadLetterTopic())
+	letters, err := d.stack.ReadAll(ctx, d.pipeline.DeadLetterTopic)
 	if err != nil {
 		return o, err
 	}
@@ -110,7 +107,7 @@ func (d *demo) observe(ctx context.Context) (check.Observed, error) {
 	if o.Parked, err = d.parked(ctx); err != nil {
 		return o, err
 	}
-	client, err := d.stack.Spanner.Client(ctx, d.stack.Spanner.Database)
+	client, err := d.stack.Spanner.Client(ctx, d.pipeline.Database)
 	if err != nil {
 		return o, err
 	}
@@ -121,7 +118,7 @@ func (d *demo) observe(ctx context.Context) (check.Observed, error) {
 	if o.Syncs, err = check.ReadSyncs(ctx, client); err != nil {
 		return o, err
 	}
-	o.Calls, o.Truth = d.stack.Upstream.Calls(), d.stack.Upstream.Truth()
+	o.Calls, o.Truth = d.pipeline.Upstream.Calls(), d.pipeline.Upstream.Truth()
 	return o, nil
 }
 

@@ -59,11 +59,8 @@ func (o pipelineOptions) validate() error {
 }
 
 // env returns the settings for bridge and worker, as KEY=VALUE.
-func (o pipelineOptions) env(pipeline string) []string {
+func (o pipelineOptions) env() []string {
 	return []string{
-		"PIPELINE=" + pipeline,
-		"KAFKA_GROUP=" + pipeline,
-		"KAFKA_START=earliest",
 		"SETTLE_TIME=" + o.settleTime.String(),
 		"SETTLE_DELAY=" + o.settleDelay.String(),
 		"MAX_CLOCK_SKEW=" + o.maxClockSkew.String(),

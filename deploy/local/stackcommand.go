@@ -66,7 +66,7 @@ func serve(stop stopper, s *stack.Stack, opts pipelineOptions, rate float64, tar
 	if !filepath.IsAbs(target) {
 		target = filepath.Join(s.Root, target)
 	}
-	if err := writeEnv(target, append(s.Env(), opts.env("local")...)); err != nil {
+	if err := writeEnv(target, s.Pipeline("local", opts.env()...).Env()); err != nil {
 		return err
 	}
 	printStack(stdout, s)
@@ -97,7 +97,8 @@ func serve(stop stopper, s *stack.Stack, opts pipelineOptions, rate float64, tar
 	}
 }
 
-// writeEnv writes entries as a file for a shell to source.
+// writeEnv writes entries as a file for a shell to source. Of two with the same
+// name the later wins, as everywhere.
 func writeEnv(path string, entries []string) error {
 	var text strings.Builder
 	for _, entry := range entries {

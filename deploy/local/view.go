@@ -26,7 +26,8 @@ type view struct {
 
 	lines   int // drawn, to be drawn over
 	latest  live
-	printed time.Time
+	printed time.Time // when a line was last printed
+	dirty   bool      // latest has not been printed
 }
 
 func newView(out io.Writer) *view {
@@ -47,7 +48,7 @@ func isTerminal(w io.Writer) bool {
 func (v *view) show(l live) {
 	now := v.now()
 	changed := l.draining != v.latest.draining
-	v.latest = l
+	v.latest, v.dirty = l, true
 	if v.terminal {
 		v.draw(now)
 		return
@@ -59,13 +60,13 @@ func (v *view) show(l live) {
 
 // end leaves the latest state on the screen.
 func (v *view) end() {
-	if !v.terminal && v.printed != (time.Time{}) {
+	if !v.terminal && v.dirty {
 		v.print(v.now())
 	}
 }
 
 func (v *view) print(now time.Time) {
-	v.printed = now
+	v.printed, v.dirty = now, false
 	l := v.latest
 	fmt.Fprintf(v.out, "%4.0fs  changes %d  calls %d  saved %.1f%%  pending %d  oldest uncommitted %.1fs  watermark lag %d  stale %d  lost %d%s\n",
 		now.Sub(v.start).Seconds(), l.changes, l.calls, 100*check.SavedRatio(l.changes, l.calls), l.pending,

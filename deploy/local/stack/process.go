@@ -29,6 +29,8 @@ type Process struct {
 	Env []string
 	// Dir is where it runs; empty: here.
 	Dir string
+	// StatusURL is its status page; empty: none. [Pipeline.Run] sets it.
+	StatusURL string
 	// LogFile takes stdout and stderr. It is required.
 	LogFile string
 
