@@ -84,9 +84,10 @@ type partition struct {
 	gate       *buffer.Gate
 	held       []item // fetched, not admitted, in offset order: at most one poll
 	paused     bool
-	stopped    string // why, and how to resume; empty while it runs
-	unreadable int    // fetches in a row that could not be read
-	end        int64  // last stable offset as far as known, -1 if not
+	stopped    string    // why, and how to resume; empty while it runs
+	unreadable int       // fetches in a row that could not be read
+	warned     time.Time // last time a fetch error was logged
+	end        int64     // last stable offset as far as known, -1 if not
 }
 
 // New returns a consumer; it connects to nothing before Run.

@@ -27,6 +27,8 @@ const (
 	// unreadableLimit is how many fetches in a row may be unreadable before
 	// their partition stops: the same batch would be fetched for ever.
 	unreadableLimit = 10
+	// warnInterval is how often one partition's fetch errors are logged.
+	warnInterval = 10 * time.Second
 )
 
 // item is a fetched record, reduced to what admission needs.
@@ -227,18 +229,25 @@ func (c *Consumer) fetchError(key partitionKey, part *partition, err error) {
 		c.log.Error("the log was truncated: records that had been acknowledged are gone", "topic", key.topic, "partition", key.partition, "error", err)
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		c.stopPartition(part, fmt.Sprintf("%s: the offset to read next does not exist any more, or not yet", key), "--to-earliest")
-	case kerr.IsRetriable(err):
-		c.log.Warn("fetch", "topic", key.topic, "partition", key.partition, "error", err)
+	case kerr.IsRetriable(err), kgo.IsRetryableBrokerErr(err):
+		c.warn(part, err)
 	case !isKafkaError(err) && part.unreadable < unreadableLimit:
 		// The client could not read what the broker sent, a wrong checksum for
-		// one, and asks again at once. It may have been the network.
+		// one, and asks again at once.
 		part.unreadable++
-		if part.unreadable == 1 {
-			c.log.Warn("fetch", "topic", key.topic, "partition", key.partition, "error", err)
-		}
+		c.warn(part, err)
 	default:
 		// The client fetches it no more.
 		c.stopPartition(part, fmt.Sprintf("%s: %v", key, err), "--to-offset", fmt.Sprint(part.assignment.State().Watermark))
+	}
+}
+
+// warn logs a fetch error unless the partition had one a moment ago: the client
+// tries again at once, and some errors come thousands of times a second.
+func (c *Consumer) warn(part *partition, err error) {
+	if now := time.Now(); now.Sub(part.warned) >= warnInterval {
+		part.warned = now
+		c.log.Warn("fetch", "topic", part.key.topic, "partition", part.key.partition, "error", err)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestTLSAndSASL(t *testing.T) {
 	passwordFile := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(passwordFile, []byte("hush\n"), 0o600))
 
-	run := func(edit func(*Config)) (error, int) {
+	run := func(edit func(*Config)) (int, error) {
 		cfg := DefaultConfig()
 		cfg.Brokers, cfg.Topics, cfg.Group = cluster.ListenAddrs(), []string{"one"}, "group"
 		cfg.Intake.BadRecord = "skip"
@@ -69,18 +69,19 @@ func TestTLSAndSASL(t *testing.T) {
 		c, err := New(cfg, Deps{Logger: slog.New(slog.DiscardHandler), Metrics: telemetry.Discard, Sink: &sink{}, Buffer: b, Ledger: l,
 			PollTurn: func() { turns++; cancel() }})
 		require.NoError(t, err)
-		return c.Run(ctx), turns
+		err = c.Run(ctx)
+		return turns, err
 	}
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
-		err, turns := run(func(c *Config) { c.SASLMechanism = mechanism })
+		turns, err := run(func(c *Config) { c.SASLMechanism = mechanism })
 		require.NoError(t, err, mechanism)
 		require.Positive(t, turns)
 	}
-	err, turns := run(func(c *Config) { c.SASLPassword, c.SASLPasswordFile = "wrong", "" })
+	turns, err := run(func(c *Config) { c.SASLPassword, c.SASLPasswordFile = "wrong", "" })
 	require.ErrorContains(t, err, "KAFKA_BROKERS")
 	require.NotContains(t, err.Error(), "wrong")
 	require.Zero(t, turns)
-	err, _ = run(func(c *Config) { c.TLSCAFile = "" })
+	_, err = run(func(c *Config) { c.TLSCAFile = "" })
 	require.ErrorContains(t, err, "KAFKA_BROKERS")
 	require.ErrorContains(t, err, "certificate")
 
