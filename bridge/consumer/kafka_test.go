@@ -170,7 +170,7 @@ func (k *kafka) config(topics ...string) settings {
 
 func (k *kafka) start(s settings) *member {
 	k.t.Helper()
-	m := &member{k: k, ledger: ledger.New(), ended: make(chan struct{}), counts: &counts{n: map[string]int64{}}, log: new(strings.Builder)}
+	m := &member{k: k, ledger: ledger.New(), ended: make(chan struct{}), counts: &counts{n: map[string]int64{}, gauges: map[string]float64{}}, log: new(strings.Builder)}
 	m.buffer = buffer.New(s.Buffer, m.ledger)
 	m.sink = &sink{auto: s.auto, buffer: m.buffer}
 	c, err := New(s.Config, Deps{
@@ -251,9 +251,11 @@ func (s *sink) accounts() []string {
 	return accounts
 }
 
+// counts is telemetry that can be asked: sums of counts, last values of gauges.
 type counts struct {
-	mu sync.Mutex
-	n  map[string]int64
+	mu     sync.Mutex
+	n      map[string]int64
+	gauges map[string]float64
 }
 
 func (c *counts) Count(name string, n int64, _ ...string) {
@@ -261,10 +263,23 @@ func (c *counts) Count(name string, n int64, _ ...string) {
 	defer c.mu.Unlock()
 	c.n[name] += n
 }
-func (c *counts) Gauge(string, float64, ...string)        {}
+
+func (c *counts) Gauge(name string, v float64, _ ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gauges[name] = v
+}
+
 func (c *counts) Timing(string, time.Duration, ...string) {}
+
 func (c *counts) get(name string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n[name]
+}
+
+func (c *counts) gauge(name string) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gauges[name]
 }

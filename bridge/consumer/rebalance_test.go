@@ -150,6 +150,13 @@ func TestPausesAtTheBoundAndResumes(t *testing.T) {
 		require.Equal(t, 1, status.PausedPartitions)
 		require.True(t, status.Partitions[0].Paused)
 		require.LessOrEqual(t, status.Partitions[0].Held, pollRecords)
+		for name, value := range map[string]float64{
+			"bridge.buffer.records": 100, "bridge.buffer.bytes": float64(status.BufferBytes), "bridge.uncommitted": 100,
+			"bridge.paused_partitions": 1, "bridge.watermark_lag": 5000,
+		} {
+			require.EqualValues(t, value, a.counts.gauge(name), name)
+		}
+		require.InDelta(t, 10, a.counts.gauge("bridge.oldest_uncommitted_seconds"), gaugeInterval.Seconds())
 
 		released := 0
 		for released < 5000 {
