@@ -51,8 +51,11 @@ func TestUsageErrorsExitWithTwoAndOneHint(t *testing.T) {
 func TestWriteEnvCanBeSourced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "stack.env")
 	const value = `http://127.0.0.1:1/accounts/{account}?a='b' $HOME`
-	if err := writeEnv(path, []string{"PIPELINE=local", "UPSTREAM_URL=" + value}); err != nil {
+	if err := writeEnv(path, []string{"PIPELINE=other", "PIPELINE=local", "UPSTREAM_URL=" + value}); err != nil {
 		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(path); strings.Count(string(text), "\n") != 2 {
+		t.Errorf("file %s", text)
 	}
 	out, err := exec.Command("/bin/sh", "-c", `. "$1" && /bin/sh -c 'printf "%s %s" "$PIPELINE" "$UPSTREAM_URL"'`, "sh", path).Output()
 	if err != nil || string(out) != "local "+value {

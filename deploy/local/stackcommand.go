@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -100,15 +101,18 @@ func serve(stop stopper, s *stack.Stack, opts pipelineOptions, rate float64, tar
 // writeEnv writes entries as a file for a shell to source. Of two with the same
 // name the later wins, as everywhere.
 func writeEnv(path string, entries []string) error {
-	var text strings.Builder
-	for _, entry := range entries {
+	var lines []string
+	for i, entry := range entries {
 		name, value, _ := strings.Cut(entry, "=")
-		fmt.Fprintf(&text, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+		again := slices.ContainsFunc(entries[i+1:], func(later string) bool { return strings.HasPrefix(later, name+"=") })
+		if !again {
+			lines = append(lines, fmt.Sprintf("export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`)))
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("environment file: %w", err)
 	}
-	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o644); err != nil {
 		return fmt.Errorf("environment file: %w", err)
 	}
 	return nil

@@ -39,44 +39,6 @@ func (s *Stack) Pipeline(name string, settings ...string) *Pipeline {
 	}
 }
 
-// PipelineOptions of a pipeline of its own.
-type PipelineOptions struct {
-	// Partitions of its topic; 0: 4.
-	Partitions int32
-	// TopicConfigs are configs of its topic, such as message.timestamp.type.
-	TopicConfigs map[string]string
-	// Upstream configures its simulator.
-	Upstream upstream.Config
-	// Settings are as in [Pipeline].
-	Settings []string
-}
-
-// NewPipeline creates topics, a database and a simulator that only the new
-// pipeline uses; its tables are still to be created by [Pipeline.Migrate]. Its
-// name must be new. The in-memory Spanner has one database for all, so there
-// pipelines must not share accounts.
-func (s *Stack) NewPipeline(ctx context.Context, name string, opts PipelineOptions) (*Pipeline, error) {
-	if opts.Partitions == 0 {
-		opts.Partitions = 4
-	}
-	p := &Pipeline{Name: name, Topic: name + "-changes", DeadLetterTopic: name + "-dead-letters", Settings: opts.Settings, stack: s}
-	if err := s.CreateTopic(ctx, p.Topic, opts.Partitions, opts.TopicConfigs); err != nil {
-		return nil, err
-	}
-	if err := s.CreateTopic(ctx, p.DeadLetterTopic, 1, nil); err != nil {
-		return nil, err
-	}
-	var err error
-	// Names of databases end at 30 characters, those of pipelines at 40.
-	if p.Database, err = s.CreateDatabase(ctx, "p-"+digest([]byte(name))); err != nil {
-		return nil, err
-	}
-	if p.Upstream, p.UpstreamURL, err = s.ServeUpstream(0, opts.Upstream); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
 // Env returns the environment of the pipeline's processes, as KEY=VALUE.
 func (p *Pipeline) Env() []string {
 	return append(p.stack.Env(), append([]string{
@@ -155,15 +117,4 @@ func (p *Pipeline) Lag(ctx context.Context) (int64, error) {
 		total += lag.Lag
 	}
 	return total, err
-}
-
-// AwaitDrained waits until everything in the topic is committed.
-func (p *Pipeline) AwaitDrained(ctx context.Context) error {
-	return p.stack.await(ctx, nil, "group "+p.Name+" to commit all of "+p.Topic, func(ctx context.Context) error {
-		lag, err := p.Lag(ctx)
-		if err == nil && lag > 0 {
-			err = fmt.Errorf("lag %d", lag)
-		}
-		return err
-	})
 }
