@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +55,7 @@ type pipeline struct {
 
 	mu        sync.Mutex
 	processes []*stack.Process
+	addresses map[*stack.Process]string // of their status pages
 }
 
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)
@@ -63,7 +65,7 @@ var notInName = regexp.MustCompile(`[^a-z0-9]+`)
 func newPipeline(t *testing.T, settings ...string) *pipeline {
 	t.Helper()
 	name := fmt.Sprintf("%d-%s", world.pipelines.Add(1), strings.Trim(notInName.ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-"), "-"))
-	p := &pipeline{t: t, name: strings.Trim(name[:min(len(name), 36)], "-"), delay: delay}
+	p := &pipeline{t: t, name: strings.Trim(name[:min(len(name), 36)], "-"), delay: delay, addresses: map[*stack.Process]string{}}
 	p.topic, p.letters = p.name, p.name+"-dead"
 	ctx := t.Context()
 	p.must(world.CreateTopic(ctx, p.topic, 4, nil))
@@ -121,6 +123,7 @@ func (p *pipeline) launch(binary string, settings ...string) (process *stack.Pro
 		LogFile: filepath.Join(world.LogDir, fmt.Sprintf("%s-%s-%d.log", p.name, binary, len(p.processes))),
 	}
 	p.processes = append(p.processes, process)
+	p.addresses[process] = address
 	p.must(process.Start())
 	return process, address
 }
@@ -250,6 +253,29 @@ func (p *pipeline) calls(account string) int { return len(p.upstream.CallsOf(acc
 func (p *pipeline) started(account string) bool {
 	description, err := world.temporal.DescribeWorkflowExecution(p.t.Context(), contract.AccountWorkflowID(p.name, account), "")
 	return err == nil && description.GetWorkflowExecutionInfo().GetCloseTime() == nil
+}
+
+// watermark is up to where the bridge would commit, summed over partitions; -1
+// if it does not answer.
+func (p *pipeline) watermark(bridge *stack.Process) (n int64) {
+	p.t.Helper()
+	response, err := http.Get("http://" + p.addresses[bridge] + "/status")
+	if err != nil {
+		return -1
+	}
+	defer response.Body.Close()
+	var status struct {
+		Partitions []struct {
+			Watermark int64 `json:"watermark"`
+		} `json:"partitions"`
+	}
+	if json.NewDecoder(response.Body).Decode(&status) != nil {
+		return -1
+	}
+	for _, partition := range status.Partitions {
+		n += partition.Watermark
+	}
+	return n
 }
 
 // parkedAccount is what `worker parked list --json` tells of one.

@@ -70,7 +70,9 @@ func (v *verdict) match() {
 		slices.SortFunc(times, time.Time.Compare)
 	}
 	calls := slices.Clone(v.calls)
-	slices.SortStableFunc(calls, func(a, b upstream.Call) int { return cmp.Or(cmp.Compare(a.Account, b.Account), a.Start.Compare(b.Start)) })
+	slices.SortStableFunc(calls, func(a, b upstream.Call) int {
+		return cmp.Or(cmp.Compare(a.Account, b.Account), a.Start.Compare(b.Start))
+	})
 	for _, call := range calls {
 		times := written[call.Account]
 		if len(times) > 0 && !call.Start.Before(times[0]) {
