@@ -310,22 +310,24 @@ func (s *Stack) await(ctx context.Context, p *Process, what string, try func(con
 	}
 }
 
-// choosePort returns port, or a free one for 0.
+// choosePort returns port, or a free one for 0. A port that somebody listens on
+// is an error: whoever it is would be taken for the part that cannot start.
 func choosePort(port int) (int, error) {
-	if port != 0 {
-		return port, nil
+	listener, err := net.Listen("tcp", loopback(port))
+	if err != nil {
+		return 0, fmt.Errorf("%w (0 chooses a free port)", err)
 	}
-	return FreePort()
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
 // FreePort returns a port that nobody listens on at the moment.
 func FreePort() (int, error) {
-	listener, err := net.Listen("tcp", loopback(0))
+	port, err := choosePort(0)
 	if err != nil {
 		return 0, fmt.Errorf("choose a free port: %w", err)
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return port, nil
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

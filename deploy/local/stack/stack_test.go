@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -170,6 +171,32 @@ func TestStartSaysWhatDoesNotAnswer(t *testing.T) {
 	_, err := Start(ctx, Options{LogDir: t.TempDir()})
 	if err == nil || !strings.Contains(err.Error(), "TEMPORAL_ADDRESS=127.0.0.1:1") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestPortInUseIsRefused(t *testing.T) {
+	embedded(t)
+	listener, err := net.Listen("tcp", loopback(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	port := listener.Addr().(*net.TCPAddr).Port
+	for want, opts := range map[string]Options{
+		"port for Temporal: ":      {TemporalPort: port},
+		"port for Temporal's UI: ": {UIPort: port},
+		"port for Kafka: ":         {KafkaPort: port, Without: []Part{PartTemporal}},
+		"port for Spanner: ":       {SpannerPort: port, Without: []Part{PartTemporal, PartKafka}},
+		"upstream simulator: ":     {UpstreamPort: port, Without: []Part{PartTemporal, PartKafka, PartSpanner}},
+	} {
+		opts.LogDir = t.TempDir()
+		s, err := Start(t.Context(), opts)
+		if err == nil {
+			s.Stop() //nolint:errcheck
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "in use") {
+			t.Errorf("%s%v", want, err)
+		}
 	}
 }
 
