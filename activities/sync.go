@@ -14,6 +14,7 @@ import (
 	"github.com/quiesce-io/quiesce/activities/health"
 	"github.com/quiesce-io/quiesce/activities/store"
 	"github.com/quiesce-io/quiesce/activities/upstream"
+	"github.com/quiesce-io/quiesce/internal/lease"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -79,10 +80,10 @@ func (a *attempt) run(ctx, waits context.Context) (contract.SyncResult, error) {
 }
 
 // waitUntil waits for an instant in Temporal's clock, if it is no further away
-// than [LastSleep], and hands the attempt back otherwise.
+// than [lease.LastSleep], and hands the attempt back otherwise.
 func (a *attempt) waitUntil(ctx context.Context, t time.Time, reason, what string) error {
 	left := t.Sub(a.clock.now())
-	if left > LastSleep {
+	if left > lease.LastSleep {
 		return a.deferred(reason, fmt.Sprintf("%s: due in %s", what, left.Round(time.Millisecond)), left)
 	}
 	if sleep(ctx, left) != nil {
@@ -113,7 +114,7 @@ func (a *attempt) stopping(ctx context.Context) bool {
 
 // readRow reads the account's row.
 func (a *attempt) readRow(ctx context.Context) (store.Row, error) {
-	read, cancel := context.WithTimeout(ctx, a.cfg.RowCheckTimeout)
+	read, cancel := context.WithTimeout(ctx, a.cfg.Lease.RowCheck)
 	defer cancel()
 	row, err := a.deps.Store.Read(read, a.in.Account)
 	switch {
@@ -176,7 +177,7 @@ func (a *attempt) due(waits context.Context, row store.Row) (covered bool, err e
 
 // permit returns a permit that has been started: the call must follow at once.
 func (a *attempt) permit(waits context.Context) (budget.Permit, error) {
-	ctx, cancel := context.WithTimeout(waits, a.cfg.PermitWait)
+	ctx, cancel := context.WithTimeout(waits, a.cfg.Lease.PermitWait)
 	defer cancel()
 	for {
 		p, err := a.deps.Health.Acquire(ctx)

@@ -41,7 +41,6 @@ func TestOneCallIsWritten(t *testing.T) {
 		counts := f.metrics.all()
 		require.EqualValues(t, 1, counts["sync.calls"])
 		require.EqualValues(t, 2, counts["sync.changes"])
-		require.EqualValues(t, 1, counts["sync.unsettled"])
 		require.EqualValues(t, 1, counts["sync.outcomes outcome:written"])
 		require.EqualValues(t, 1, counts["budget.used"])
 		require.Equal(t, 40*time.Second, f.metrics.timings["sync.staleness"])
@@ -263,7 +262,7 @@ func TestStoreOutAfterTheCall(t *testing.T) {
 		require.Equal(t, contract.ClassTransient, failed.Class)
 		require.Equal(t, "write: store: Unavailable", failed.Reason)
 		require.False(t, failed.Charged, "an outage is nobody's own")
-		require.WithinDuration(t, f.server.Add(f.cfg.WriteTimeout), failed.At, 0)
+		require.WithinDuration(t, f.server.Add(f.cfg.Lease.Write), failed.At, 0)
 		require.Len(t, f.calls, 1)
 	})
 	bubble(t, "the row is refused", func(t *testing.T, f *fixture) {
@@ -284,12 +283,12 @@ func TestOverloadAndOutageAreHandedBack(t *testing.T) {
 		begin := time.Now()
 		_, err := f.run(f.input(f.changed(time.Minute, 1)))
 		require.InDelta(t, 3, f.deferral(err).Seconds(), 2)
-		require.Equal(t, f.cfg.PermitWait, time.Since(begin))
+		require.Equal(t, f.cfg.Lease.PermitWait, time.Since(begin))
 		require.EqualValues(t, 1, f.metrics.all()["sync.deferred reason:permit"])
 		require.Empty(t, f.calls)
 	})
 	bubble(t, "breaker open", func(t *testing.T, f *fixture) {
-		f.cfg.PermitWait = time.Second
+		f.cfg.Lease.PermitWait = time.Second
 		for _, account := range []string{"a", "b", "a", "b", "a"} {
 			f.health.Failed(account, "401 Unauthorized")
 		}
@@ -298,7 +297,7 @@ func TestOverloadAndOutageAreHandedBack(t *testing.T) {
 		require.ErrorContains(t, err, "401 Unauthorized for everybody")
 		require.EqualValues(t, 1, f.metrics.all()["sync.deferred reason:outage"])
 		require.Empty(t, f.calls)
-		f.cfg.PermitWait = 10 * time.Second
+		f.cfg.Lease.PermitWait = 10 * time.Second
 		_, err = f.run(f.input(f.changed(time.Minute, 1)))
 		require.NoError(t, err, "a probe")
 		require.False(t, f.health.State().Open)

@@ -28,7 +28,7 @@ func (a *attempt) write(ctx context.Context, row store.Row, calledAt time.Time, 
 	}
 	outcome, err := a.persist(ctx, sync)
 	if err == nil {
-		a.written(outcome, covered, pending)
+		a.written(outcome, covered)
 		return outcome, nil
 	}
 	f := contract.FailedAttempt{Class: contract.ClassTransient, Reason: "write: " + storeReason(err)}
@@ -45,7 +45,7 @@ func (a *attempt) write(ctx context.Context, row store.Row, calledAt time.Time, 
 
 // persist calls Write until the outcome is known or the time is up.
 func (a *attempt) persist(ctx context.Context, sync store.Sync) (contract.Outcome, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.WriteTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Lease.Write)
 	defer cancel()
 	for delay := firstRetry; ; delay *= 2 {
 		outcome, err := a.deps.Store.Write(ctx, sync)
@@ -56,7 +56,7 @@ func (a *attempt) persist(ctx context.Context, sync store.Sync) (contract.Outcom
 }
 
 // written reports a success.
-func (a *attempt) written(outcome contract.Outcome, covered, pending []contract.Range) {
+func (a *attempt) written(outcome contract.Outcome, covered []contract.Range) {
 	now, metrics := a.clock.now(), a.deps.Metrics
 	a.deps.Health.Succeeded(a.in.Account, now)
 	metrics.Count("sync.outcomes", 1, "outcome:"+string(outcome))
@@ -66,9 +66,6 @@ func (a *attempt) written(outcome contract.Outcome, covered, pending []contract.
 		return
 	}
 	metrics.Count("sync.changes", int64(contract.Count(covered)))
-	if unsettled := contract.Count(pending); unsettled > 0 {
-		metrics.Count("sync.unsettled", int64(unsettled))
-	}
 	if len(covered) > 0 {
 		metrics.Timing("sync.staleness", now.Sub(contract.FirstChange(covered)))
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -60,13 +59,6 @@ func (c Config) tlsConfig() (*tls.Config, error) {
 
 func (c Config) mechanism() (sasl.Mechanism, error) {
 	password := c.SASLPassword.Reveal()
-	if c.SASLPasswordFile != "" {
-		raw, err := os.ReadFile(c.SASLPasswordFile)
-		if err != nil {
-			return nil, config.Fault{Name: "KAFKA_SASL_PASSWORD_FILE", Value: c.SASLPasswordFile, Problem: err.Error()}
-		}
-		password = strings.TrimRight(string(raw), "\r\n")
-	}
 	switch c.SASLMechanism {
 	case "PLAIN":
 		return plain.Auth{User: c.SASLUsername, Pass: password}.AsMechanism(), nil

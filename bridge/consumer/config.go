@@ -26,10 +26,9 @@ type Config struct {
 	TLSCertFile string `env:"KAFKA_TLS_CERT_FILE" help:"PEM file of the client certificate; empty: none."`
 	TLSKeyFile  string `env:"KAFKA_TLS_KEY_FILE" help:"PEM file of the client certificate's key."`
 
-	SASLMechanism    string        `env:"KAFKA_SASL_MECHANISM" help:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: none."`
-	SASLUsername     string        `env:"KAFKA_SASL_USERNAME" help:"User name for SASL."`
-	SASLPassword     config.Secret `env:"KAFKA_SASL_PASSWORD" help:"Password for SASL."`
-	SASLPasswordFile string        `env:"KAFKA_SASL_PASSWORD_FILE" help:"File that holds the password for SASL, instead of KAFKA_SASL_PASSWORD."`
+	SASLMechanism string        `env:"KAFKA_SASL_MECHANISM" help:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: none."`
+	SASLUsername  string        `env:"KAFKA_SASL_USERNAME" help:"User name for SASL."`
+	SASLPassword  config.Secret `env:"KAFKA_SASL_PASSWORD" help:"Password for SASL."`
 
 	CommitInterval time.Duration `env:"COMMIT_INTERVAL" help:"How often offsets are committed."`
 	StartTimeout   time.Duration `env:"START_TIMEOUT" help:"How long to wait at start for brokers and topics before giving up."`
@@ -83,10 +82,10 @@ func (c Config) Validate() error {
 	require(c.TLS || c.TLSCAFile == "" && c.TLSCertFile == "", "KAFKA_TLS", "false", "must be true when certificates are given")
 	switch c.SASLMechanism {
 	case "":
-		require(c.SASLUsername == "" && c.SASLPassword == "" && c.SASLPasswordFile == "", "KAFKA_SASL_MECHANISM", "", "is required with a user name or password: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+		require(c.SASLUsername == "" && c.SASLPassword == "", "KAFKA_SASL_MECHANISM", "", "is required with a user name or password: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 	case "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512":
 		require(c.SASLUsername != "", "KAFKA_SASL_USERNAME", "", "is required with KAFKA_SASL_MECHANISM")
-		require((c.SASLPassword == "") != (c.SASLPasswordFile == ""), "KAFKA_SASL_PASSWORD", "", "is required with KAFKA_SASL_MECHANISM, here or as KAFKA_SASL_PASSWORD_FILE, but not both")
+		require(c.SASLPassword != "", "KAFKA_SASL_PASSWORD", "", "is required with KAFKA_SASL_MECHANISM, here or in the file that KAFKA_SASL_PASSWORD_FILE names")
 	default:
 		require(false, "KAFKA_SASL_MECHANISM", c.SASLMechanism, "must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 	}

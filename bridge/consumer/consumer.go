@@ -10,7 +10,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/quiesce-io/quiesce/bridge/buffer"
 	"github.com/quiesce-io/quiesce/bridge/intake"
@@ -46,6 +45,9 @@ const (
 	// commitTimeout bounds one commit. A revocation waits for it, so it must
 	// stay well below the group's rebalance timeout (60 s) and the loop leases.
 	commitTimeout = 5 * time.Second
+	// hangTimeout is how long the loops get to see that they are to end. One that
+	// hangs must not keep the member in the group.
+	hangTimeout = 2 * time.Second
 	// leaveTimeout bounds leaving the group and closing.
 	leaveTimeout = 10 * time.Second
 )
@@ -125,7 +127,7 @@ func New(cfg Config, deps Deps) (*Consumer, error) {
 // Run consumes until ctx is done, or something happens that only a new process
 // can mend: then it returns that error. It stops in this order:
 //
-//  1. polling ends; nothing more is admitted
+//  1. polling ends; nothing more is admitted. A loop that hangs is left behind
 //  2. dead letters under way are flushed
 //  3. the watermarks are committed
 //  4. the group is left and the clients are closed
@@ -161,11 +163,14 @@ func (c *Consumer) Run(ctx context.Context) error {
 		return fmt.Errorf("kafka group member: %w", err)
 	}
 
-	var group errgroup.Group
+	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){c.pollLoop, c.commitLoop, c.observeLoop, c.dead.loop} {
-		group.Go(func() error { loop(ctx); return nil })
+		loops.Go(func() { loop(ctx) })
 	}
-	_ = group.Wait() // the loops end with ctx; its cause is the error
+	ended := make(chan struct{})
+	go func() { loops.Wait(); close(ended) }()
+	<-ctx.Done() // its cause is the error
+	within(hangTimeout, ended)
 
 	c.stop(context.WithoutCancel(ctx))
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
@@ -187,15 +192,24 @@ func (c *Consumer) stop(ctx context.Context) {
 		defer close(closed)
 		c.client.CloseAllowingRebalance()
 	}()
-	timer := time.NewTimer(leaveTimeout)
-	defer timer.Stop()
-	select {
-	case <-closed:
-	case <-timer.C:
+	if !within(leaveTimeout, closed) {
 		// The group gives our partitions away after the session timeout.
 		c.log.Error("group not left in time", "group", c.cfg.Group, "timeout", leaveTimeout)
 	}
 	for _, a := range c.deps.Ledger.Assignments() {
 		a.Drop()
+	}
+}
+
+// within waits until done is closed, for limit at most, and reports whether it
+// was.
+func within(limit time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
 	}
 }

@@ -50,15 +50,15 @@ func TestTLSAndSASL(t *testing.T) {
 	)
 	require.NoError(t, err)
 	defer cluster.Close()
-	passwordFile := filepath.Join(t.TempDir(), "password")
-	require.NoError(t, os.WriteFile(passwordFile, []byte("hush\n"), 0o600))
+	notPEM := filepath.Join(t.TempDir(), "not.pem")
+	require.NoError(t, os.WriteFile(notPEM, []byte("hush\n"), 0o600))
 
 	run := func(edit func(*Config)) (int, error) {
 		cfg := DefaultConfig()
 		cfg.Brokers, cfg.Topics, cfg.Group = cluster.ListenAddrs(), []string{"one"}, "group"
 		cfg.Intake.BadRecord = "skip"
 		cfg.TLS, cfg.TLSCAFile = true, caFile
-		cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = "SCRAM-SHA-256", "bridge", passwordFile
+		cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPassword = "SCRAM-SHA-256", "bridge", "hush"
 		cfg.StartTimeout = time.Second
 		edit(&cfg)
 		l := ledger.New()
@@ -77,7 +77,7 @@ func TestTLSAndSASL(t *testing.T) {
 		require.NoError(t, err, mechanism)
 		require.Positive(t, turns)
 	}
-	turns, err := run(func(c *Config) { c.SASLPassword, c.SASLPasswordFile = "wrong", "" })
+	turns, err := run(func(c *Config) { c.SASLPassword = "wrong" })
 	require.ErrorContains(t, err, "KAFKA_BROKERS")
 	require.NotContains(t, err.Error(), "wrong")
 	require.Zero(t, turns)
@@ -86,7 +86,7 @@ func TestTLSAndSASL(t *testing.T) {
 	require.ErrorContains(t, err, "certificate")
 
 	cfg := DefaultConfig()
-	cfg.TLSCAFile = passwordFile
+	cfg.TLSCAFile = notPEM
 	_, err = cfg.tlsConfig()
 	require.ErrorContains(t, err, "KAFKA_TLS_CA_FILE")
 }

@@ -25,6 +25,10 @@ import (
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
+// restGrace is how long everything but the consumer may take to stop: nothing of
+// it waits for anybody.
+const restGrace = 2 * time.Second
+
 // Deps is what the bridge reaches the world through.
 type Deps struct {
 	Temporal  client.Client
@@ -98,7 +102,8 @@ func New(config Config, deps Deps) (*Bridge, error) {
 //  2. lanes, watcher and clock stop; what they had not finished is the next
 //     owner's
 //
-// A part that hangs does not delay the stop beyond SHUTDOWN_GRACE.
+// A part that hangs does not delay the stop beyond SHUTDOWN_GRACE and a little,
+// nor keep this member in the group.
 func (b *Bridge) Run(ctx context.Context) error {
 	if err := b.prepare(ctx); err != nil {
 		return err
@@ -134,7 +139,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return b.consumer.Run(consuming)
 	})
 	stopRest()
-	if late := process.Bounded(rest, b.config.Common.ShutdownGrace, group.Wait); err == nil {
+	if late := process.Bounded(rest, restGrace, group.Wait); err == nil {
 		err = late
 	}
 	// What made the consumer stop explains the rest.

@@ -58,7 +58,9 @@ func (s *Set) bind(v reflect.Value) {
 			Flag: strings.ReplaceAll(strings.ToLower(name), "_", "-"),
 			Help: declared.Tag.Get("help"),
 		}
-		_, setting.secret = value.Interface().(Secret)
+		if _, setting.secret = value.Interface().(Secret); setting.secret {
+			setting.Help += " Or put it in a file and name that in " + name + "_FILE."
+		}
 		field := parse(value.Addr().Interface(), setting)
 		if known := s.Flags.Lookup(setting.Flag); known != nil {
 			shared := known.Value.(*shared)

@@ -34,7 +34,7 @@ type Common struct {
 // DefaultCommon returns the defaults; statusAddr differs between the processes.
 func DefaultCommon(statusAddr string) Common {
 	return Common{
-		StatusAddr: statusAddr, StartTimeout: 30 * time.Second, ShutdownGrace: 10 * time.Second,
+		StatusAddr: statusAddr, StartTimeout: 30 * time.Second, ShutdownGrace: 25 * time.Second,
 		Log: telemetry.DefaultLogConfig(),
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/quiesce-io/quiesce/activities/store"
 	"github.com/quiesce-io/quiesce/activities/upstream"
 	"github.com/quiesce-io/quiesce/internal/config"
-	"github.com/quiesce-io/quiesce/internal/lease"
 	"github.com/quiesce-io/quiesce/internal/process"
 )
 
@@ -18,7 +17,6 @@ import (
 type Config struct {
 	Common   process.Common
 	Slots    Slots
-	Lease    lease.Config
 	Sync     activities.Config
 	Upstream upstream.Config
 	Budget   budget.Config
@@ -35,7 +33,6 @@ func DefaultConfig() Config {
 	return Config{
 		Common:   process.DefaultCommon("127.0.0.1:8082"),
 		Slots:    Slots{Sync: 100},
-		Lease:    lease.DefaultConfig(),
 		Sync:     activities.DefaultConfig(),
 		Upstream: upstream.Default(),
 		Budget:   budget.Default(),
@@ -46,7 +43,7 @@ func DefaultConfig() Config {
 // Validate returns every fault, joined.
 func (c Config) Validate() error {
 	faults := []error{
-		c.Common.Validate(), c.Lease.Validate(), c.Sync.Validate(),
+		c.Common.Validate(), c.Sync.Validate(),
 		c.Upstream.Validate(), c.Budget.Validate(), c.Store.Validate(),
 	}
 	if c.Slots.Sync < 1 {
@@ -58,5 +55,5 @@ func (c Config) Validate() error {
 // stopTimeout is how long a call and its write may still take once the worker
 // has been told to stop.
 func (c Config) stopTimeout() time.Duration {
-	return min(c.Upstream.Timeout+c.Sync.WriteTimeout, c.Common.ShutdownGrace)
+	return min(c.Upstream.Timeout+c.Sync.Lease.Write, c.Common.ShutdownGrace)
 }
