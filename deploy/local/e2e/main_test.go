@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -28,6 +30,20 @@ var world struct {
 	kafka          *kadm.Client
 	bridge, worker string // paths of the binaries
 	pipelines      atomic.Int32
+	ports          atomic.Int32
+}
+
+// freePort returns a port that nobody listens on and no other test is given. It
+// lies below those that the kernel hands out by itself.
+func freePort() (int, error) {
+	for range 1000 {
+		port := 22000 + int(world.ports.Add(1))
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return port, listener.Close()
+		}
+	}
+	return 0, errors.New("no port is free")
 }
 
 func TestMain(m *testing.M) {
@@ -84,6 +100,19 @@ func runAll(m *testing.M) (code int, err error) {
 	}
 	world.kafka = kadm.NewClient(cl)
 	defer world.kafka.Close()
+	// Members that are killed are to be missed soon.
+	altered, err := world.kafka.AlterBrokerConfigs(ctx, []kadm.AlterConfig{
+		{Name: "group.min.session.timeout.ms", Value: kadm.StringPtr("1000")},
+		{Name: "group.consumer.session.timeout.ms", Value: kadm.StringPtr("2000")},
+	})
+	if err != nil {
+		return 1, fmt.Errorf("alter broker configs: %w", err)
+	}
+	for _, response := range altered {
+		if response.Err != nil {
+			return 1, fmt.Errorf("alter broker configs: %w", response.Err)
+		}
+	}
 
 	code = m.Run()
 	select {

@@ -79,7 +79,7 @@ func newPipeline(t *testing.T, settings ...string) *pipeline {
 		"PIPELINE="+p.name, "KAFKA_TOPICS="+p.topic, "DEAD_LETTER_TOPIC="+p.letters,
 		"SPANNER_DATABASE="+database, "UPSTREAM_URL="+url, "UPSTREAM_RPS=100",
 		"SETTLE_TIME="+settleTime.String(), "SETTLE_DELAY="+p.delay.String(), "MAX_CLOCK_SKEW="+clockSkew.String(),
-		"COMMIT_INTERVAL=200ms", "HEARTBEAT_TIMEOUT=2s", "KAFKA_SESSION_TIMEOUT=6s")
+		"COMMIT_INTERVAL=200ms", "HEARTBEAT_TIMEOUT=2s", "KAFKA_SESSION_TIMEOUT=2s")
 	p.env = append(p.env, settings...)
 	if out, code := p.command("worker", "migrate"); code != 0 {
 		t.Fatalf("worker migrate: exit code %d\n%s", code, out)
@@ -112,7 +112,7 @@ func (p *pipeline) must(err error) {
 // launch starts `<binary> run` without waiting until it is ready.
 func (p *pipeline) launch(binary string, settings ...string) (process *stack.Process, address string) {
 	p.t.Helper()
-	port, err := stack.FreePort()
+	port, err := freePort()
 	p.must(err)
 	address = fmt.Sprintf("127.0.0.1:%d", port)
 	p.mu.Lock()
@@ -255,28 +255,37 @@ func (p *pipeline) started(account string) bool {
 	return err == nil && description.GetWorkflowExecutionInfo().GetCloseTime() == nil
 }
 
-// watermark is up to where the bridge would commit, summed over partitions; -1
-// if it does not answer.
-func (p *pipeline) watermark(bridge *stack.Process) (n int64) {
+// bridgeStatus is what the tests read of a bridge's status.
+type bridgeStatus struct {
+	Partitions []struct {
+		Watermark int64 `json:"watermark"`
+	} `json:"partitions"`
+}
+
+// status reads the bridge's status; one that does not answer has none.
+func (p *pipeline) status(bridge *stack.Process) (status bridgeStatus) {
 	p.t.Helper()
 	response, err := http.Get("http://" + p.addresses[bridge] + "/status")
 	if err != nil {
-		return -1
+		return status
 	}
 	defer response.Body.Close()
-	var status struct {
-		Partitions []struct {
-			Watermark int64 `json:"watermark"`
-		} `json:"partitions"`
-	}
 	if json.NewDecoder(response.Body).Decode(&status) != nil {
-		return -1
+		return bridgeStatus{}
 	}
-	for _, partition := range status.Partitions {
+	return status
+}
+
+// watermark is up to where the bridge would commit, summed over partitions.
+func (p *pipeline) watermark(bridge *stack.Process) (n int64) {
+	for _, partition := range p.status(bridge).Partitions {
 		n += partition.Watermark
 	}
 	return n
 }
+
+// partitions is how many partitions the bridge has.
+func (p *pipeline) partitions(bridge *stack.Process) int { return len(p.status(bridge).Partitions) }
 
 // parkedAccount is what `worker parked list --json` tells of one.
 type parkedAccount struct {

@@ -81,7 +81,7 @@ func TestWorkersKilledUnderLoad(t *testing.T) {
 	p.start("bridge")
 	workers := []*stack.Process{p.start("worker"), p.start("worker")}
 	p.traffic(load.Config{Accounts: 30, Rate: 8, Seed: 11})
-	kills := p.torment(20*time.Second, workers)
+	kills := p.torment(20*time.Second, workers, nil)
 	p.drained()
 	v := p.verdict()
 	if bad := v.unexplained(kills); len(bad) > 0 {
@@ -91,9 +91,9 @@ func TestWorkersKilledUnderLoad(t *testing.T) {
 }
 
 // torment makes the load for d and meanwhile kills one of the processes after
-// the other, at random moments, each time starting it again. It returns when
-// they were killed.
-func (p *pipeline) torment(d time.Duration, processes []*stack.Process) (kills []time.Time) {
+// the other, at random moments once ready says so (nil: always), each time
+// starting it again. It returns when they were killed.
+func (p *pipeline) torment(d time.Duration, processes []*stack.Process, ready func() bool) (kills []time.Time) {
 	p.t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	p.t.Logf("seed %d", seed)
@@ -109,6 +109,9 @@ func (p *pipeline) torment(d time.Duration, processes []*stack.Process) (kills [
 			wait()
 			return kills
 		case <-timer.C:
+		}
+		if ready != nil {
+			p.await("ready for the next kill", func() bool { return ready() || ctx.Err() != nil })
 		}
 		process := processes[i%len(processes)]
 		p.kill(process)
