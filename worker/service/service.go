@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -117,13 +118,23 @@ func OpenStore(ctx context.Context, config Config, logger *slog.Logger) (*store.
 	defer cancel()
 	s, err := store.Open(ctx, config.Store)
 	if err != nil {
-		return nil, fmt.Errorf("SPANNER_DATABASE: %w", err)
+		return nil, fmt.Errorf("%s: %w", whereStore(), err)
 	}
 	started := time.Now()
 	if err := s.Check(ctx); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("SPANNER_DATABASE=%s: %w", config.Store.Database, err)
+		return nil, fmt.Errorf("%s: %w", whereStore(), err)
 	}
 	logger.Info("store is ready", "database", config.Store.Database, "took", time.Since(started).Round(time.Millisecond))
 	return s, nil
+}
+
+// whereStore names the settings that say where the store is; the store's own
+// errors name the database. An emulator that is gone is told by its address
+// alone: the client's error for it is a bare timeout.
+func whereStore() string {
+	if host := os.Getenv("SPANNER_EMULATOR_HOST"); host != "" {
+		return "SPANNER_DATABASE at SPANNER_EMULATOR_HOST=" + host
+	}
+	return "SPANNER_DATABASE"
 }
