@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/quiesce-io/quiesce/bridge/buffer"
 	"github.com/quiesce-io/quiesce/bridge/intake"
@@ -50,6 +51,9 @@ const (
 	hangTimeout = 2 * time.Second
 	// leaveTimeout bounds leaving the group and closing.
 	leaveTimeout = 10 * time.Second
+	// stuckTimeout takes the place of both where a loop hangs: it may hold what
+	// they need.
+	stuckTimeout = 2 * time.Second
 )
 
 // Consumer is one member of the group. It runs once.
@@ -170,34 +174,74 @@ func (c *Consumer) Run(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() { loops.Wait(); close(ended) }()
 	<-ctx.Done() // its cause is the error
-	within(hangTimeout, ended)
+	stuck := !within(hangTimeout, ended)
 
-	c.stop(context.WithoutCancel(ctx))
+	c.stop(context.WithoutCancel(ctx), stuck)
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return nil
 }
 
-func (c *Consumer) stop(ctx context.Context) {
-	flush, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
-	if err := c.dead.flush(flush); err != nil {
-		c.log.Warn("dead letters not flushed; their records will be read again", "error", err)
+// stop ends the membership. A loop that is stuck may hold the lock that commits
+// and callbacks need: then neither is waited for long, and the group is told
+// without them.
+func (c *Consumer) stop(ctx context.Context, stuck bool) {
+	finish, leave := 3*commitTimeout, leaveTimeout
+	if stuck {
+		finish, leave = stuckTimeout, stuckTimeout
 	}
-	c.commit(ctx, c.deps.Ledger.Assignments())
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		flush, cancel := context.WithTimeout(ctx, commitTimeout)
+		defer cancel()
+		if err := c.dead.flush(flush); err != nil {
+			c.log.Warn("dead letters not flushed; their records will be read again", "error", err)
+		}
+		c.commit(ctx, c.deps.Ledger.Assignments())
+	}()
+	within(finish, finished)
 
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
 		c.client.CloseAllowingRebalance()
 	}()
-	if !within(leaveTimeout, closed) {
-		// The group gives our partitions away after the session timeout.
-		c.log.Error("group not left in time", "group", c.cfg.Group, "timeout", leaveTimeout)
+	if !within(leave, closed) {
+		c.leaveAlone(ctx, leave)
 	}
 	for _, a := range c.deps.Ledger.Assignments() {
 		a.Drop()
+	}
+}
+
+// leaveAlone tells the group that this member is gone, without the client, which
+// waits for a callback. A static member keeps its place: the process that comes
+// after it takes that.
+func (c *Consumer) leaveAlone(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	member, _ := c.client.GroupMetadata()
+	var err error
+	switch {
+	case member == "" || c.cfg.InstanceID != "":
+		err = errors.New("there is nothing to leave with")
+	case c.cfg.GroupProtocol == ProtocolConsumer:
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Group, req.MemberID, req.MemberEpoch = c.cfg.Group, member, -1
+		_, err = req.RequestWith(ctx, c.admin)
+	default:
+		req := kmsg.NewPtrLeaveGroupRequest()
+		req.Group, req.MemberID = c.cfg.Group, member // version 0 to 2
+		m := kmsg.NewLeaveGroupRequestMember()
+		m.MemberID = member
+		req.Members = append(req.Members, m)
+		_, err = req.RequestWith(ctx, c.admin)
+	}
+	if err != nil {
+		// The group gives our partitions away after the session timeout.
+		c.log.Error("group not left in time", "group", c.cfg.Group, "error", err)
 	}
 }
 
