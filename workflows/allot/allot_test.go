@@ -1,0 +1,286 @@
+package allot_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/quiesce-io/quiesce/workflows/allot"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// world is an allocator with workers that get every answer at once.
+type world struct {
+	t     *testing.T
+	state *contract.BudgetState
+	now   time.Time
+	seq   int64
+	held  map[string]int
+}
+
+// opened returns a world whose budget has been running for a TTL.
+func opened(t *testing.T) *world {
+	return &world{t: t, state: allot.New(epoch), now: epoch.Add(contract.ShareTTL), held: map[string]int{}}
+}
+
+func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
+
+func (w *world) renew(worker string, rps, demand int, change ...func(*contract.ShareRequest)) contract.Share {
+	w.t.Helper()
+	w.seq++
+	r := contract.ShareRequest{Worker: worker, Started: epoch, Seq: w.seq, RPS: rps, Demand: demand, Held: w.held[worker]}
+	for _, f := range change {
+		f(&r)
+	}
+	share, err := allot.Renew(w.state, w.now, r)
+	require.NoError(w.t, err)
+	w.held[worker] = share.Calls
+	return share
+}
+
+// settle has all workers renew until nothing moves any more.
+func (w *world) settle(rps int, demand map[string]int) map[string]int {
+	shares := map[string]int{}
+	for range 6 {
+		for i := range len(demand) {
+			name := fmt.Sprint(i)
+			shares[name] = w.renew(name, rps, demand[name]).Calls
+		}
+		w.pass(2 * time.Second)
+	}
+	return shares
+}
+
+func TestSharesSumToTheBudget(t *testing.T) {
+	const much = 1000000
+	for _, c := range []struct {
+		rps    int
+		demand map[string]int
+		want   map[string]int
+	}{
+		{1, map[string]int{"0": much, "1": much, "2": much}, map[string]int{"0": 1, "1": 0, "2": 0}},
+		{10, map[string]int{"0": much, "1": much, "2": much}, map[string]int{"0": 4, "1": 3, "2": 3}},
+		{1000, map[string]int{"0": much, "1": much, "2": much}, map[string]int{"0": 334, "1": 333, "2": 333}},
+		{1000, map[string]int{"0": much, "1": 0, "2": 0}, map[string]int{"0": 1000, "1": 0, "2": 0}},
+		{1000, map[string]int{"0": much, "1": 100, "2": much}, map[string]int{"0": 450, "1": 100, "2": 450}},
+		{1000, map[string]int{"0": 10, "1": 100, "2": 20}, map[string]int{"0": 10, "1": 100, "2": 20}},
+		{0, map[string]int{"0": much}, map[string]int{"0": 0}},
+	} {
+		require.Equal(t, c.want, opened(t).settle(c.rps, c.demand), "budget %d, demand %v", c.rps, c.demand)
+	}
+}
+
+// Whatever the demand: all of the budget is shared out or all demand met, and
+// nobody has less than somebody who wanted no more.
+func TestSharesAreMaxMinFair(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		rps := rapid.IntRange(0, 50).Draw(rt, "rps")
+		demand, total := map[string]int{}, 0
+		for i := range rapid.IntRange(1, 8).Draw(rt, "workers") {
+			d := rapid.IntRange(0, 30).Draw(rt, "demand")
+			demand[fmt.Sprint(i)], total = d, total+d
+		}
+		shares, sum := opened(t).settle(rps, demand), 0
+		for a, share := range shares {
+			sum += share
+			require.LessOrEqual(t, share, demand[a])
+			for b := range shares {
+				if share < demand[a] {
+					require.LessOrEqual(t, shares[b], share+1, "%v of %v, budget %d", shares, demand, rps)
+				}
+			}
+		}
+		require.Equal(t, min(rps, total), sum)
+	})
+}
+
+func TestTheRemainderStaysWhereItIs(t *testing.T) {
+	w := opened(t)
+	require.Equal(t, 1, w.renew("b", 1, 9).Calls)
+	for range 10 {
+		require.Zero(t, w.renew("a", 1, 9).Calls)
+		require.Equal(t, 1, w.renew("b", 1, 9).Calls)
+		w.pass(4 * time.Second)
+	}
+}
+
+func TestAStateWithoutMemoryGrantsNothingForOneTTL(t *testing.T) {
+	w := &world{t: t, state: allot.New(epoch), now: epoch, held: map[string]int{}}
+	for w.now.Before(epoch.Add(contract.ShareTTL)) {
+		require.Zero(t, w.renew("a", 10, 5).Calls)
+		w.pass(time.Second)
+	}
+	require.Equal(t, 5, w.renew("a", 10, 5).Calls)
+}
+
+func TestAShareThatShrinksIsNotSpentTwice(t *testing.T) {
+	w := opened(t)
+	require.Equal(t, 10, w.renew("a", 10, 100).Calls)
+	b := w.renew("b", 10, 100)
+	require.Zero(t, b.Calls)
+	require.Equal(t, time.Second, time.Duration(b.Renew), "back soon: a has to shrink first")
+	a := w.renew("a", 10, 100, func(r *contract.ShareRequest) { r.Held = 10 })
+	require.Equal(t, 5, a.Calls)
+	require.Equal(t, 1100*time.Millisecond, time.Duration(a.Renew), "back as soon as it can confirm")
+	require.Zero(t, w.renew("b", 10, 100).Calls, "a may have started 10 just now")
+	w.pass(1100 * time.Millisecond)
+	require.Equal(t, 5, w.renew("a", 10, 100, func(r *contract.ShareRequest) { r.Held = 5 }).Calls)
+	require.Equal(t, 5, w.renew("b", 10, 100).Calls)
+}
+
+func TestAKilledWorkersShareIsBackWithinOneTTL(t *testing.T) {
+	w := opened(t)
+	w.settle(10, map[string]int{"0": 99, "1": 99})
+	killed := w.now.Add(-2 * time.Second) // the last that was heard of 1
+	for w.now.Before(killed.Add(contract.ShareTTL + 100*time.Millisecond)) {
+		w.pass(time.Duration(w.renew("0", 10, 99).Renew))
+	}
+	require.Equal(t, 10, w.renew("0", 10, 99).Calls)
+}
+
+func TestALeavingWorkersShareIsBackAtOnce(t *testing.T) {
+	w := opened(t)
+	w.settle(10, map[string]int{"0": 99, "1": 99})
+	w.renew("1", 10, 99, func(r *contract.ShareRequest) { r.Held, r.Leaving = 0, true })
+	require.Equal(t, 10, w.renew("0", 10, 99).Calls)
+}
+
+func TestOvertakenRequestsAreRefused(t *testing.T) {
+	w := opened(t)
+	w.renew("a", 10, 1)
+	_, err := allot.Renew(w.state, w.now, contract.ShareRequest{Worker: "a", Seq: w.seq, RPS: 10})
+	require.ErrorIs(t, err, allot.ErrSuperseded)
+}
+
+func TestTimeNeverGoesBack(t *testing.T) {
+	w := opened(t)
+	w.renew("a", 10, 99)
+	w.pass(-time.Hour)
+	require.Zero(t, w.renew("b", 10, 99).Calls)
+	require.Len(t, w.state.Workers, 2)
+}
+
+func TestSet(t *testing.T) {
+	w := opened(t)
+	started := func(at time.Time) func(*contract.ShareRequest) {
+		return func(r *contract.ShareRequest) { r.Started = at }
+	}
+	require.Equal(t, 20, w.renew("a", 20, 99).Limit)
+	allot.Set(w.state, w.now, 5)
+	require.Equal(t, 5, w.renew("a", 20, 99).Limit)
+	require.Equal(t, 5, w.renew("a2", 20, 99, started(epoch.Add(time.Hour))).Limit, "a restart changes nothing")
+	require.Equal(t, 30, w.renew("b", 30, 99, started(epoch.Add(2*time.Hour))).Limit, "another UPSTREAM_RPS does")
+	require.Equal(t, 30, w.renew("a2", 20, 99, started(epoch.Add(time.Hour))).Limit, "an older process has no say")
+	allot.Set(w.state, w.now, 0)
+	require.Zero(t, w.renew("b", 30, 99).Limit, "a pause")
+	require.Zero(t, w.renew("b", 30, 99).Calls)
+
+	before := opened(t)
+	allot.Set(before.state, before.now, 7)
+	require.Equal(t, 7, before.renew("a", 20, 99).Limit, "set before the first worker came")
+}
+
+func TestThrottledLowersTheFleet(t *testing.T) {
+	w := opened(t)
+	throttled := func(after time.Duration) func(*contract.ShareRequest) {
+		return func(r *contract.ShareRequest) { r.Throttled, r.RetryAfter = 3, contract.Duration(after) }
+	}
+	require.Equal(t, 100, w.renew("a", 100, 999).Limit)
+	require.Equal(t, 50, w.renew("a", 100, 999, throttled(0)).Limit)
+	w.pass(time.Second)
+	require.Equal(t, 51, w.renew("b", 100, 999, throttled(0)).Limit, "the same burst")
+	w.pass(14 * time.Second)
+	require.Equal(t, 75, w.renew("b", 100, 999).Limit, "recovers by half of the budget in 30 s")
+	w.pass(time.Minute)
+	require.Equal(t, 100, w.renew("b", 100, 999).Limit)
+
+	require.Zero(t, w.renew("b", 100, 999, throttled(10*time.Second)).Limit, "Retry-After")
+	w.pass(9900 * time.Millisecond)
+	require.Zero(t, w.renew("a", 100, 999).Calls, "for everybody")
+	w.pass(100 * time.Millisecond)
+	require.Equal(t, 50, w.renew("a", 100, 999).Limit, "a pause recovers nothing")
+	w.renew("a", 100, 999, throttled(time.Hour))
+	w.pass(time.Minute)
+	require.Positive(t, w.renew("a", 100, 999).Limit, "a pause is a minute at most")
+
+	for range 20 {
+		w.pass(2 * time.Second)
+		w.renew("a", 100, 999, throttled(0))
+	}
+	require.Positive(t, w.renew("a", 100, 999).Limit, "never none: nobody would find out that upstream is back")
+}
+
+// An outage: 3 workers renew as they are told, and nobody gets anything but
+// probes, of which there are at most 16 in 90 s.
+func TestOutage(t *testing.T) {
+	w := opened(t)
+	w.settle(20, map[string]int{"0": 99, "1": 99, "2": 99})
+	w.renew("1", 20, 99, func(r *contract.ShareRequest) { r.Throttled = 1 }) // its first sign: a 503
+	event := func(open bool, epoch int64) func(*contract.ShareRequest) {
+		return func(r *contract.ShareRequest) {
+			r.Breaker = &contract.BreakerEvent{Open: open, Cause: "503 for everybody", Epoch: epoch}
+		}
+	}
+	opening := w.now
+	share := w.renew("1", 20, 99, event(true, 0))
+	require.Equal(t, contract.Breaker{Open: true, Since: w.now, Cause: "503 for everybody", Epoch: 1}, share.Breaker)
+	require.Zero(t, share.Calls)
+	probes, last := 0, opening
+	next := map[string]time.Time{"0": w.now, "1": w.now, "2": w.now}
+	for w.now.Before(opening.Add(90 * time.Second)) {
+		for name, at := range next {
+			if w.now.Before(at) {
+				continue
+			}
+			share := w.renew(name, 20, 99, func(r *contract.ShareRequest) { r.Held = 0 }, event(true, 0))
+			require.Equal(t, int64(1), share.Breaker.Epoch, "it is open already")
+			if share.Probe {
+				require.GreaterOrEqual(t, w.now.Sub(last), 5*time.Second)
+				last = w.now
+				probes++
+			} else {
+				require.Zero(t, share.Calls)
+			}
+			next[name] = w.now.Add(time.Duration(share.Renew))
+		}
+		w.pass(10 * time.Millisecond)
+	}
+	require.GreaterOrEqual(t, probes, 15)
+	require.LessOrEqual(t, probes, 16)
+
+	back := w.renew("2", 20, 99, event(false, 1), func(r *contract.ShareRequest) { r.Held = 0 })
+	require.Equal(t, contract.Breaker{Epoch: 2}, back.Breaker)
+	require.Equal(t, 20, back.Limit, "what was demanded when it broke down says nothing now")
+	require.Positive(t, back.Calls)
+	require.False(t, w.renew("0", 20, 99, event(true, 1)).Breaker.Open, "an observation from before the probe that succeeded")
+	require.True(t, w.renew("0", 20, 99, event(true, 2)).Breaker.Open)
+}
+
+// Workers that have nothing to call for get no probe: it would be wasted.
+func TestAnIdleWorkerGetsNoProbe(t *testing.T) {
+	w := opened(t)
+	w.renew("a", 20, 9, func(r *contract.ShareRequest) {
+		r.Breaker = &contract.BreakerEvent{Open: true, Cause: "timeout for everybody"}
+	})
+	w.pass(allot.ProbeEvery)
+	require.False(t, w.renew("b", 20, 0).Probe)
+	require.True(t, w.renew("a", 20, 1, func(r *contract.ShareRequest) { r.Held = 0 }).Probe)
+}
+
+func TestStatus(t *testing.T) {
+	w := opened(t)
+	w.renew("a", 20, 3)
+	w.pass(time.Second)
+	status := allot.Status(w.state, w.now)
+	require.Equal(t, 20, status.Budget)
+	require.Equal(t, 20, status.Limit)
+	require.Equal(t, 3, status.Leased)
+	require.Len(t, status.Workers, 1)
+	require.True(t, status.WaitsUntil.IsZero())
+	require.Empty(t, allot.Status(w.state, w.now.Add(time.Hour)).Workers)
+	require.Len(t, w.state.Workers, 1, "looking changes nothing")
+	require.Equal(t, epoch.Add(contract.ShareTTL), allot.Status(allot.New(epoch), epoch).WaitsUntil)
+}
