@@ -73,7 +73,7 @@ func (r *accountRun) lastFailure() time.Time {
 	if r.failure == nil {
 		return time.Time{}
 	}
-	return r.failure.Last
+	return r.failure.ChargedAt
 }
 
 // drain takes in every signal that has arrived. It has to run right before each

@@ -259,6 +259,39 @@ func TestRefusalIsBelievedTheSecondTime(t *testing.T) {
 	require.Equal(t, 2, next.Failure.Count)
 }
 
+func TestRefusalAfterAnotherFailureIsTheFirst(t *testing.T) {
+	in := fresh()
+	in.Pending = []contract.Range{change(1, at(0))}
+	_, next, _ := newRun(t, at(30), failing(contract.FailedAttempt{Class: contract.ClassTransient, Reason: "500", At: at(30)})).continued(t, in)
+	kind, _, _ := newRun(t, at(31), failing(contract.FailedAttempt{Class: contract.ClassRefused, Reason: "400", At: at(31), Charged: true})).continued(t, next)
+	require.Equal(t, contract.AccountSync, kind)
+}
+
+func TestDeniedIsNoRefusal(t *testing.T) {
+	in := fresh()
+	in.Pending = []contract.Range{change(1, at(0))}
+	denied := contract.FailedAttempt{Class: contract.ClassDenied, Reason: "401", At: at(30)}
+	_, next, _ := newRun(t, at(30), failing(denied)).continued(t, in)
+	denied.Charged = true
+	kind, _, _ := newRun(t, at(30), failing(denied)).continued(t, next)
+	require.Equal(t, contract.AccountSync, kind, "one bad replica of upstream must not park a tenth of all accounts")
+}
+
+// TestEvidenceAccumulates: what others achieved counts since the failure that was
+// counted last, however many attempts lie between.
+func TestEvidenceAccumulates(t *testing.T) {
+	in := fresh()
+	in.Pending = []contract.Range{change(1, at(0))}
+	for i := range 3 {
+		start := at(float64(30 * (i + 1)))
+		r := newRun(t, start, failing(contract.FailedAttempt{Class: contract.ClassTransient, Reason: "500", At: start, Charged: i == 1}))
+		_, in, _ = r.continued(t, in)
+	}
+	r := newRun(t, at(200), calledAt)
+	r.completed(t, in)
+	require.Equal(t, at(60), r.seen[0].LastFailure)
+}
+
 func TestRetryAfterIsHonoured(t *testing.T) {
 	in := fresh()
 	in.Pending = []contract.Range{change(1, at(0))}
@@ -268,14 +301,20 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	require.Equal(t, 90*time.Second, wait)
 }
 
-func TestLostWorkerIsCounted(t *testing.T) {
+// TestLostWorkersAreNobodysFault, up to a point: a crash loop parks nobody, but
+// an account that kills every worker it meets ends parked.
+func TestLostWorkersAreNobodysFault(t *testing.T) {
 	in := fresh()
 	in.Pending = []contract.Range{change(1, at(0))}
-	_, next, _ := newRun(t, at(30), func(contract.SyncInput) (contract.SyncResult, error) {
-		return contract.SyncResult{}, temporal.NewHeartbeatTimeoutError()
-	}).continued(t, in)
-	require.Equal(t, contract.ClassLease, next.Failure.Class)
-	require.Equal(t, 1, next.Failure.Count)
+	for i := range 10 * settings.ParkAfter {
+		kind, next, _ := newRun(t, at(30), func(contract.SyncInput) (contract.SyncResult, error) {
+			return contract.SyncResult{}, temporal.NewHeartbeatTimeoutError()
+		}).continued(t, in)
+		require.Equal(t, contract.ClassLease, next.Failure.Class)
+		require.Equal(t, 1, next.Failure.Count)
+		require.Equal(t, i == 10*settings.ParkAfter-1, kind == contract.ParkedAccountSync)
+		in = next
+	}
 }
 
 func TestParkedAccountTakesChangesAndStaysSmall(t *testing.T) {

@@ -88,7 +88,9 @@ func (a *account) run(start time.Time, in contract.AccountSyncInput) (*contract.
 		func(context.Context, contract.SyncInput) (contract.SyncResult, error) { panic("mocked") },
 		activity.RegisterOptions{Name: contract.Sync})
 	env.OnActivity(contract.Sync, mock.Anything, mock.Anything).After(a.lateness()).Return(
-		func(_ context.Context, in contract.SyncInput) (contract.SyncResult, error) { return a.sync(env.Now(), in), nil })
+		func(_ context.Context, in contract.SyncInput) (contract.SyncResult, error) {
+			return a.sync(env.Now(), in), nil
+		})
 
 	delivered := 0
 	for _, d := range a.deliveries {
@@ -191,4 +193,3 @@ func TestCoalescingReachesTheOptimum(t *testing.T) {
 		}
 	})
 }
-

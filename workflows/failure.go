@@ -19,10 +19,13 @@ const (
 	maxParkedBackoff = 10 * time.Minute
 )
 
+// lostFactor is by how much more often than PARK_AFTER an account may lose its
+// attempts before it is parked. A worker that crashes or hangs takes the attempts
+// of all its accounts with it, so this is no account's fault; but an account that
+// kills every worker it meets must end somewhere.
+const lostFactor = 10
+
 // classify turns what the activity ended with into an attempt to be counted.
-// Only Sync itself knows whether others succeeded meanwhile; an attempt that
-// outlived its lease or its worker cannot say, and is counted: every step of
-// Sync has a timeout of its own, so neither overload nor an outage ends there.
 func classify(err error, now time.Time) contract.FailedAttempt {
 	var application *temporal.ApplicationError
 	if errors.As(err, &application) && application.Type() == contract.ErrorFailed {
@@ -31,35 +34,48 @@ func classify(err error, now time.Time) contract.FailedAttempt {
 			return attempt
 		}
 	}
-	attempt := contract.FailedAttempt{Class: contract.ClassTransient, At: now, Charged: true, Reason: "sync ended unexpectedly: " + err.Error()}
 	var timeout *temporal.TimeoutError
 	if errors.As(err, &timeout) {
-		attempt.Class = contract.ClassLease
-		attempt.Reason = "attempt outlived its lease: " + timeout.TimeoutType().String()
+		return contract.FailedAttempt{
+			Class: contract.ClassLease, At: now,
+			Reason: "attempt outlived its lease: " + timeout.TimeoutType().String(),
+		}
 	}
-	return attempt
+	// A panic, or an answer that this version does not understand.
+	return contract.FailedAttempt{
+		Class: contract.ClassTransient, At: now, Charged: true,
+		Reason: "sync ended unexpectedly: " + err.Error(),
+	}
 }
 
 // nextFailure adds a failed attempt to what the account carries already.
 //
 // Count starts at one with the first failure, whoever's it was, and grows only
 // by charged ones. During an outage nobody succeeds, nothing is charged, and
-// Count stays at one however long it lasts.
+// Count stays where it was however long it lasts.
 func nextFailure(previous *contract.Failure, attempt contract.FailedAttempt, parkAfter int) *contract.Failure {
-	next := contract.Failure{Count: 1, Since: attempt.At}
+	next := contract.Failure{Count: 1, Since: attempt.At, ChargedAt: attempt.At}
+	refusedAgain := false
 	if previous != nil {
 		next = *previous
+		refusedAgain = attempt.Class == contract.ClassRefused && previous.Class == contract.ClassRefused
 		if attempt.Charged {
 			next.Count++
+			next.ChargedAt = attempt.At
 		}
 	}
 	next.Tries++
+	if attempt.Class == contract.ClassLease {
+		next.Lost++
+	}
 	next.Last, next.Class, next.Reason = attempt.At, attempt.Class, attempt.Reason
 	switch {
 	case next.Parked:
 		next.ParkedTries++
+	case next.Lost >= lostFactor*parkAfter:
+		next.Parked = true
 	case !attempt.Charged:
-	case next.Count >= parkAfter, attempt.Class == contract.ClassRefused && previous != nil:
+	case next.Count >= parkAfter, refusedAgain:
 		// A refusal will not pass by itself, but is believed only the second
 		// time: the first may have been everybody's.
 		next.Parked = true

@@ -45,7 +45,7 @@ func (c *Client) failure(res *http.Response, body []byte) (Response, error) {
 		case isPage(res, body):
 			// A page is a router or a proxy speaking. Believing it would mark
 			// every account deleted after one wrong deployment upstream.
-			e.Class, e.Reason = contract.ClassRefused, e.Reason+" with a page"
+			e.Class, e.Reason = contract.ClassDenied, e.Reason+" with a page"
 		case c.cfg.NotFound == NotFoundDelete:
 			return Response{Status: status, Deleted: true}, nil
 		default:
@@ -57,6 +57,9 @@ func (c *Client) failure(res *http.Response, body []byte) (Response, error) {
 		e.Class, e.RetryAfter = contract.ClassTransient, retryAfter(res.Header, time.Now())
 	case status == http.StatusRequestTimeout:
 		e.Class = contract.ClassTransient // the server's word for a timeout
+	case status < 400, status == http.StatusUnauthorized, status == http.StatusForbidden,
+		status == http.StatusProxyAuthRequired, isPage(res, body):
+		e.Class = contract.ClassDenied // it speaks of us, not of the account
 	default:
 		e.Class = contract.ClassRefused
 	}

@@ -91,10 +91,14 @@ func (c *Client) fetch(ctx context.Context, account string) (Response, error) {
 		return Response{}, bodyError(res.StatusCode, err)
 	}
 	if problem := notJSON(res, body); problem != "" {
-		return Response{}, &Error{
+		e := &Error{
 			Class: contract.ClassRefused, Status: res.StatusCode,
 			Reason: fmt.Sprintf("%d with %s", res.StatusCode, problem),
 		}
+		if isPage(res, body) {
+			e.Class = contract.ClassDenied
+		}
+		return Response{}, e
 	}
 	return Response{Status: res.StatusCode, Body: body}, nil
 }

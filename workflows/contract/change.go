@@ -63,13 +63,21 @@ func (p Position) Compare(q Position) int {
 // bridge put into one signal, or several such that will be covered together
 // anyway (see [Coalesce]). It is due by its oldest change and covered by its
 // newest, so merging never makes a call cover something that had not settled.
+//
+// A range stands for every change of the account between First and Last: a
+// bridge delivers those of one source in order and leaves none out. (One lost in
+// a failover of Temporal and merged over is covered with its neighbours, which is
+// right as long as change times follow offsets; SETTLE_CLOCK=record gives that
+// up.)
 type Range struct {
 	Source Source    `json:"source"`
 	First  Position  `json:"first"`
 	Last   Position  `json:"last"`
-	Count  int       `json:"count"`
+	Count  int       `json:"count"`  // at least; redeliveries that overlap are not counted twice
 	Oldest time.Time `json:"oldest"` // least change time
 	Newest time.Time `json:"newest"` // greatest change time
+	// Version is the greatest that the changes carried, zero for none.
+	Version Version `json:"version,omitzero"`
 }
 
 // Contains reports whether a change at p in s lies within the range.
@@ -154,9 +162,10 @@ func Split(ranges []Range, call time.Time, settle time.Duration, through []Throu
 // will cover, given that the next call is expected at next and each later one D
 // after the oldest change that is left. Ranges that different calls will cover
 // stay apart: merged, the older would have to wait for the newer, and the
-// optimum would not be reached any more. So what is left is at most one range
-// per source and call, however many changes there were. A zero next means that
-// nothing is known of the run that will take them: then nothing is merged.
+// optimum would not be reached any more. So where change times follow offsets,
+// at most one range per source and call is left, however many changes there
+// were. A zero next means that nothing is known of the run that will take them:
+// then nothing is merged.
 func Coalesce(ranges []Range, next time.Time, settings Settings) []Range {
 	if len(ranges) < 2 || next.IsZero() {
 		return ranges
@@ -211,6 +220,11 @@ func earlier(a, b time.Time) time.Time {
 
 // merge returns one range that stands for both; r.First must not be below.
 func (r Range) merge(q Range) Range {
+	if q.First.Compare(r.Last) <= 0 { // they overlap: a redelivery, cut differently
+		r.Count = max(r.Count, q.Count)
+	} else {
+		r.Count += q.Count
+	}
 	if q.Last.Compare(r.Last) > 0 {
 		r.Last = q.Last
 	}
@@ -220,26 +234,18 @@ func (r Range) merge(q Range) Range {
 	if q.Newest.After(r.Newest) {
 		r.Newest = q.Newest
 	}
-	r.Count += q.Count
 	return r
 }
 
-// Known reports whether every change that r stands for is among known already,
-// so that r is a redelivery: r lies within one known range, or the known ranges
-// that lie within r add up to its count. An overlap of any other kind is not
-// known: treating it as new costs at most a row check, dropping it could lose a
-// change that a failover of Temporal forgot.
+// Known reports whether r is a redelivery: it lies within one of the known
+// ranges. A range that only overlaps known ones is not known, even if they seem
+// to make it up together: bridges cut their signals differently, and what looks
+// like a sum of known parts may hold a change that is new. Taking it as new
+// costs a row check at most.
 func Known(known []Range, r Range) bool {
-	within := 0
-	for _, k := range known {
-		if k.Contains(r.Source, r.First) && k.Contains(r.Source, r.Last) {
-			return true
-		}
-		if r.Contains(k.Source, k.First) && r.Contains(k.Source, k.Last) {
-			within += k.Count
-		}
-	}
-	return within >= r.Count
+	return slices.ContainsFunc(known, func(k Range) bool {
+		return k.Contains(r.Source, r.First) && k.Contains(r.Source, r.Last)
+	})
 }
 
 // Advance returns through after a call covered the covered ranges while pending

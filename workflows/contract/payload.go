@@ -90,9 +90,13 @@ type Failure struct {
 	Count int `json:"count"`
 	// Tries is how many attempts in a row have failed, whoever's fault.
 	Tries int `json:"tries"`
+	// Lost is how many of them outlived their lease or their worker.
+	Lost int `json:"lost,omitempty"`
 	// Since and Last are when the first and the latest of them failed.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
+	// ChargedAt is when the latest failure that is in Count happened.
+	ChargedAt time.Time `json:"charged_at,omitzero"`
 	// Class is the [FailedAttempt] class of the latest.
 	Class string `json:"class"`
 	// Reason is the latest error, in one line, without account data.
@@ -137,6 +141,7 @@ const (
 	OutcomeDeleted   Outcome = "deleted"   // called, account is gone upstream
 	OutcomeSkipped   Outcome = "skipped"   // no call: the row covers it already
 	OutcomeFenced    Outcome = "fenced"    // called, but a newer call had written
+	OutcomeDiscarded Outcome = "discarded" // no call: an operator gave the changes up
 )
 
 // SyncInput is the input of [Sync].
@@ -146,9 +151,12 @@ type SyncInput struct {
 	Pending []Range `json:"pending"`
 	// NotBefore is the earliest time at which the call may start.
 	NotBefore time.Time `json:"not_before"`
-	// LastFailure is when the previous attempt failed; zero if it did not.
+	// LastFailure is when the latest failure that was counted happened; zero for
+	// none. A new one is charged if others have succeeded since.
 	LastFailure time.Time `json:"last_failure,omitzero"`
-	Settings    Settings  `json:"settings"`
+	// Tries is how many attempts in a row have failed before this one.
+	Tries    int      `json:"tries,omitempty"`
+	Settings Settings `json:"settings"`
 }
 
 // SyncResult is the result of [Sync].
@@ -160,6 +168,9 @@ type SyncResult struct {
 	// Through is what the row accounted for before this sync: redelivered
 	// changes at or below it are covered whatever their time.
 	Through []Through `json:"through,omitempty"`
+	// Version is that of the response, or the row's where the call was skipped;
+	// zero where upstream has none.
+	Version Version `json:"version,omitzero"`
 }
 
 // Classes of a failed attempt.
@@ -168,9 +179,15 @@ const (
 	ClassTransient = "transient"
 	// ClassThrottled is upstream asking for fewer calls: 429, 503.
 	ClassThrottled = "throttled"
+	// ClassDenied speaks of the caller rather than of the account: 401, 403, 407,
+	// redirects, pages where data should be.
+	ClassDenied = "denied"
 	// ClassRefused will not pass by itself: other 4xx, a malformed or oversized
 	// body, a row that the store refuses.
 	ClassRefused = "refused"
+	// ClassUnsettled is an answer that upstream itself says is older than a change
+	// that it should have settled.
+	ClassUnsettled = "unsettled"
 	// ClassLease is an attempt that outlived its lease or its worker.
 	ClassLease = "lease"
 )
