@@ -234,6 +234,7 @@ func (r Range) merge(q Range) Range {
 	if q.Newest.After(r.Newest) {
 		r.Newest = q.Newest
 	}
+	r.Version = r.Version.max(q.Version)
 	return r
 }
 

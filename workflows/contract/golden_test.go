@@ -38,8 +38,8 @@ func TestPayloads(t *testing.T) {
 		"failed-attempt": contract.FailedAttempt{
 			Class: contract.ClassThrottled, Reason: "upstream answered 429", At: at(41), RetryAfter: contract.Duration(time.Minute), Charged: true,
 		},
-		"discard":   contract.Discard{Ranges: pending, Operator: "ada", Reason: "test data"},
-		"discarded": contract.Discarded{Account: "alice", Number: 1, Dropped: pending, Operator: "ada", Reason: "test data", At: at(90), Tries: 6},
+		"discard":           contract.Discard{Ranges: pending, Operator: "ada", Reason: "test data"},
+		"discarded":         contract.Discarded{Account: "alice", Number: 1, Dropped: pending, Operator: "ada", Reason: "test data", At: at(90), Tries: 6},
 		"changes-versioned": contract.Changes{Ranges: []contract.Range{versioned(changes(7, 9, 11, 12.5), "42")}, Settings: settings},
 		"sync-result-versioned": contract.SyncResult{
 			Outcome: contract.OutcomeWritten, CalledAt: at(30), Version: version("2026-11-30T12:00:00.5Z"),
