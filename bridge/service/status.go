@@ -67,6 +67,7 @@ func (b *Bridge) Status() Status {
 func (b *Bridge) status() process.Status {
 	return process.Status{
 		Snapshot: func() any { return b.Status() },
+		Metrics:  b.deps.Metrics,
 		Live:     b.watchdog.Check,
 		Ready: func() error {
 			s := b.consumer.Status()

@@ -3,11 +3,13 @@ package process_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/quiesce-io/quiesce/internal/config"
 	"github.com/quiesce-io/quiesce/internal/process"
+	"github.com/quiesce-io/quiesce/internal/telemetry"
 )
 
 type settings struct {
@@ -102,11 +105,14 @@ func TestStatus(t *testing.T) {
 	require.NoError(t, listener.Close())
 
 	sick := errors.New("a loop is stuck")
+	tally := telemetry.NewTally(telemetry.Discard)
+	tally.Count("sync.calls", 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error)
 	go func() {
 		served <- process.ServeStatus(ctx, address, process.Status{
 			Snapshot: func() any { return map[string]int{"uncommitted": 7} },
+			Metrics:  tally,
 			Live:     func() error { return sick },
 			Ready:    func() error { return nil },
 		})
@@ -125,7 +131,24 @@ func TestStatus(t *testing.T) {
 	}
 	code, body := get("/status")
 	require.Equal(t, http.StatusOK, code)
-	require.JSONEq(t, `{"uncommitted": 7}`, body)
+	status := struct {
+		Uncommitted int
+		Process     struct {
+			PID          int
+			Started, Now time.Time
+		}
+		Metrics telemetry.Totals
+	}{}
+	require.NoError(t, json.Unmarshal([]byte(body), &status))
+	require.Equal(t, 7, status.Uncommitted)
+	require.Equal(t, os.Getpid(), status.Process.PID)
+	require.WithinRange(t, status.Process.Now, status.Process.Started, time.Now())
+	require.Equal(t, map[string]int64{"sync.calls": 3}, status.Metrics.Counts)
+	code, body = get("/")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, body, "<title>Quiesce</title>")
+	code, _ = get("/nothing")
+	require.Equal(t, http.StatusNotFound, code)
 	code, body = get("/livez")
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Equal(t, "a loop is stuck", body)

@@ -20,14 +20,14 @@ type Statsd struct {
 	client *statsd.Client
 }
 
-// Open returns metrics that go to the agent which the environment names, and
-// what closes them; [Discard] where it names none. An agent that is not there
-// yet is no error: sending never blocks, and what is dropped is counted in
+// Open returns a tally of metrics that go to the agent which the environment
+// names, and what closes them; where it names none they are tallied only. An
+// agent that is not there yet is no error: sending never blocks, and what is dropped is counted in
 // datadog.dogstatsd.client.* and logged at most once a minute.
-func Open(pipeline, version string, logger *slog.Logger) (Metrics, func() error, error) {
+func Open(pipeline, version string, logger *slog.Logger) (*Tally, func() error, error) {
 	if os.Getenv("DD_AGENT_HOST") == "" && os.Getenv("DD_DOGSTATSD_URL") == "" {
-		logger.Info("metrics are off; set DD_AGENT_HOST or DD_DOGSTATSD_URL to send them")
-		return Discard, func() error { return nil }, nil
+		logger.Info("metrics stay on the status page; set DD_AGENT_HOST or DD_DOGSTATSD_URL to send them to Datadog")
+		return NewTally(Discard), func() error { return nil }, nil
 	}
 	c, err := statsd.New("",
 		statsd.WithNamespace("quiesce."),
@@ -38,7 +38,7 @@ func Open(pipeline, version string, logger *slog.Logger) (Metrics, func() error,
 	if err != nil {
 		return nil, nil, fmt.Errorf("DD_AGENT_HOST, DD_DOGSTATSD_URL: %w", err)
 	}
-	return &Statsd{client: c}, c.Close, nil
+	return NewTally(&Statsd{client: c}), c.Close, nil
 }
 
 // sparse logs the first error and then one per interval: an agent that is down

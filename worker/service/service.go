@@ -108,7 +108,7 @@ func (w *Worker) Status() Status {
 
 func (w *Worker) status() process.Status {
 	ok := func() error { return nil }
-	return process.Status{Snapshot: func() any { return w.Status() }, Live: ok, Ready: ok}
+	return process.Status{Snapshot: func() any { return w.Status() }, Metrics: w.deps.Metrics, Live: ok, Ready: ok}
 }
 
 // OpenStore opens the Spanner store and checks that its tables are what the

@@ -1,0 +1,117 @@
+// The page: polls /status once a second and shows it. A number that stands in
+// /status is shown in an element whose data-key is its path there.
+import {Chart} from "./chart.js";
+import {bridge, worker} from "./views.js";
+import {age, byId, element, number} from "./text.js";
+
+const POLL = 1000, TIMEOUT = 5000;
+let view = null, before = null, charts = [], lost = null;
+
+const poll = async () => {
+  try {
+    const response = await fetch("status", {cache: "no-store", signal: AbortSignal.timeout(TIMEOUT)});
+    if (!response.ok) throw new Error(`status ${response.status}`);
+    show(await response.json());
+    lost = null;
+    connection("live", `up ${age(uptime(before))}`);
+  } catch {
+    lost ??= Date.now();
+    connection("lost", `no answer for ${age((Date.now() - lost) / 1000)}, trying again`);
+  }
+  setTimeout(poll, POLL);
+};
+
+const connection = (state, text) => {
+  const target = byId("connection");
+  target.dataset.state = state;
+  target.textContent = text;
+};
+
+const uptime = (status) => (Date.parse(status.process.now) - Date.parse(status.process.started)) / 1000;
+
+const show = (status) => {
+  const chosen = status.partitions ? bridge : worker;
+  if (view !== chosen) { // the first time, or another process took the port
+    view = chosen; before = null;
+    byId("charts").replaceChildren();
+    charts = view.charts.map((options) => new Chart(byId("charts"), options));
+  }
+  const restarted = before !== null && before.process.started !== status.process.started;
+  const rate = rates(status, restarted);
+  document.title = `${view.name} · ${status.pipeline} · Quiesce`;
+  byId("process").textContent = `Quiesce ${view.name}`;
+  byId("pipeline").textContent = status.pipeline;
+  byId("version").textContent = `version ${status.version}, process ${status.process.pid}`;
+  byId("notices").replaceChildren(...view.notices(status).map(([level, text]) =>
+    element("p", {className: "notice", textContent: text, dataset: {level}})));
+  byId("tiles").replaceChildren(...view.tiles(status).map(tile));
+  const meters = view.meters(status, rate);
+  byId("bounds").hidden = meters.length === 0;
+  byId("meters").replaceChildren(...meters.map(meter));
+  partitions(status);
+  counters(status.metrics);
+  const at = Date.parse(status.process.now) / 1000;
+  view.sample(status, rate).forEach((values, i) => charts[i].add({at, values, restarted}));
+  before = status;
+};
+
+const tile = ({label, key, value, note = "", level = ""}) => element("div", {className: "tile", dataset: {level}}, [
+  element("div", {className: "label", textContent: label}),
+  element("div", {className: "value", textContent: value, dataset: {key}}),
+  element("div", {className: "note", textContent: note}),
+]);
+
+const meter = ({label, key, value, limit, format = number, calm = false}) => {
+  const share = limit > 0 ? Math.min(1, value / limit) : 0;
+  const level = calm ? "" : share >= 1 ? "bad" : share >= .8 ? "warn" : "";
+  const bar = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const fill = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  fill.setAttribute("width", `${share * 100}%`);
+  fill.setAttribute("height", "8");
+  bar.append(fill);
+  return element("div", {className: "meter", dataset: {level}}, [
+    element("span", {textContent: label}),
+    element("div", {className: "track"}, [bar]),
+    element("span", {className: "amount"}, [element("b", {textContent: format(value), dataset: {key}}), ` of ${format(limit)}`]),
+  ]);
+};
+
+const partitions = (status) => {
+  const list = status.partitions ?? [];
+  byId("partitions").hidden = list.length === 0;
+  const topics = new Set(list.map((p) => p.topic));
+  document.querySelector("#partitions tbody").replaceChildren(...list.map((p) => {
+    const state = p.stopped ? "stopped" : p.paused ? "paused" : "reading";
+    const oldest = p.oldest_uncommitted ? age((Date.parse(status.process.now) - Date.parse(p.oldest_uncommitted)) / 1000) : "–";
+    const name = topics.size > 1 ? `${p.topic}/${p.partition}` : `${p.partition}`;
+    return element("tr", {dataset: {partition: `${p.topic}/${p.partition}`, state}}, [
+      name, number(p.watermark), p.end_offset < 0 ? "–" : number(p.end_offset), number(p.lag), number(p.uncommitted), oldest,
+      p.stopped ? `stopped: ${p.stopped}` : state,
+    ].map((text) => element("td", {textContent: text})));
+  }));
+};
+
+const counters = ({counts, gauges, timings}) => {
+  const rows = [
+    ...Object.entries(counts).map(([name, value]) => [name, number(value)]),
+    ...Object.entries(gauges).map(([name, value]) => [name, number(value)]),
+    ...Object.entries(timings).map(([name, t]) => [name, `${number(t.count)} × p50 ${age(t.p50_seconds)}, p99 ${age(t.p99_seconds)}`]),
+  ].sort(([a], [b]) => a < b ? -1 : 1);
+  document.querySelector("#counters tbody").replaceChildren(...rows.map(([name, value]) =>
+    element("tr", {dataset: {counter: name}}, [element("td", {textContent: name}), element("td", {textContent: value})])));
+};
+
+// Rates are over some seconds, so that single events do not look like spikes.
+const RATE_OVER = 5;
+let recent = [];
+
+const rates = (status, restarted) => {
+  const at = Date.parse(status.process.now) / 1000, counts = status.metrics.counts;
+  if (restarted) recent = []; // it counts from zero again
+  recent.push({at, counts});
+  while (recent.length > 2 && recent[1].at <= at - RATE_OVER) recent.shift();
+  const first = recent[0];
+  return (name) => at > first.at ? ((counts[name] ?? 0) - (first.counts[name] ?? 0)) / (at - first.at) : null;
+};
+
+poll();
