@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+
 	"github.com/quiesce-io/quiesce/bridge/due"
 	"github.com/quiesce-io/quiesce/bridge/run"
 	"github.com/quiesce-io/quiesce/internal/config"
@@ -35,12 +38,18 @@ const (
 	// pollTimeout is above the 20 seconds for which the server holds a poll.
 	pollTimeout = 30 * time.Second
 	readTimeout = 5 * time.Second
+	// hangTimeout is how long after its timeout a look may still be on its way.
+	hangTimeout = time.Second
 	// patience is how long a poll keeps its place against a run that falls due.
 	patience = time.Second
 	// overdueEvery and waitingEvery are how often a run is read that is overdue
 	// or not due yet; the latter only to notice that somebody ended it.
 	overdueEvery = 2 * time.Second
 	waitingEvery = time.Minute
+	// growEvery is how often a place is tried again that was refused, warnEvery
+	// how often that is logged.
+	growEvery = 5 * time.Second
+	warnEvery = time.Minute
 )
 
 // Runs reads how runs end. [run.Client] implements it.
@@ -69,25 +78,31 @@ type Watcher struct {
 	queue   due.Queue[*watch] // waiting for their turn
 	polls   map[*watch]func() // being polled, with what ends the poll
 	evicted *watch            // in polls still, but told to make room
-	reading int
+	reads   map[*watch]struct{}
 	open    int
+	// places is how many long polls there may be: WATCHERS, or fewer while the
+	// frontend, whose cap all bridges share, has refused some.
+	places  int
+	grownAt time.Time     // when places last changed
+	warned  time.Time     // when that was last logged
 	wake    chan struct{} // capacity 1: a pending wake-up is enough
 }
 
 // New returns a Watcher that watches nothing yet. turn is called whenever its
-// loop has gone round.
+// loop has gone round and no look is overdue.
 func New(config Config, runs Runs, logger *slog.Logger, turn func()) *Watcher {
 	return &Watcher{
 		config: config, runs: runs, logger: logger, turn: turn,
-		polls: make(map[*watch]func()),
-		wake:  make(chan struct{}, 1),
+		polls: make(map[*watch]func()), reads: make(map[*watch]struct{}),
+		places: config.Watchers,
+		wake:   make(chan struct{}, 1),
 	}
 }
 
 // watch is the state of one target.
 type watch struct {
 	Target
-	polledAt time.Time // when the current poll began
+	lookedAt time.Time // when the current look began
 	polled   bool      // has had a poll to itself that ended without the run
 }
 
@@ -124,7 +139,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	for {
-		w.turn()
+		if w.answered() {
+			w.turn()
+		}
 		timer := time.NewTimer(w.dispatch(ctx, &group))
 		select {
 		case <-ctx.Done():
@@ -135,6 +152,25 @@ func (w *Watcher) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 	}
+}
+
+// answered reports whether every look has had its answer in its time. A loop
+// that goes round while its requests hang has a pulse, but makes no progress.
+func (w *Watcher) answered() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for target := range w.polls {
+		if now.Sub(target.lookedAt) > pollTimeout+hangTimeout {
+			return false
+		}
+	}
+	for target := range w.reads {
+		if now.Sub(target.lookedAt) > readTimeout+hangTimeout {
+			return false
+		}
+	}
+	return true
 }
 
 // dispatch starts a look at every run whose turn has come, as far as there is
@@ -154,14 +190,14 @@ func (w *Watcher) dispatch(ctx context.Context, group *sync.WaitGroup) time.Dura
 		}
 		overdue := !next.Due.After(now)
 		switch {
-		case overdue && len(w.polls) < w.config.Watchers:
+		case overdue && len(w.polls) < w.places:
 			w.queue.Pop()
 			w.poll(ctx, group, next, now)
 		case overdue && !next.polled && w.evict(now):
 			return time.Second // the poll that makes room wakes the loop
-		case w.reading < readers:
+		case len(w.reads) < readers:
 			w.queue.Pop()
-			w.read(ctx, group, next)
+			w.read(ctx, group, next, now)
 		default:
 			return time.Second // a reader that finishes wakes the loop
 		}
@@ -176,11 +212,11 @@ func (w *Watcher) evict(now time.Time) bool {
 	}
 	var longest *watch
 	for candidate := range w.polls {
-		if longest == nil || candidate.polledAt.Before(longest.polledAt) {
+		if longest == nil || candidate.lookedAt.Before(longest.lookedAt) {
 			longest = candidate
 		}
 	}
-	if now.Sub(longest.polledAt) < patience {
+	if now.Sub(longest.lookedAt) < patience {
 		return false
 	}
 	w.evicted = longest
@@ -190,7 +226,7 @@ func (w *Watcher) evict(now time.Time) bool {
 
 func (w *Watcher) poll(ctx context.Context, group *sync.WaitGroup, target *watch, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
-	target.polledAt = now
+	target.lookedAt = now
 	w.polls[target] = cancel
 	group.Go(func() {
 		defer cancel()
@@ -200,23 +236,50 @@ func (w *Watcher) poll(ctx context.Context, group *sync.WaitGroup, target *watch
 		if w.evicted == target {
 			w.evicted = nil
 		}
-		target.polled = true
+		refused := w.adapt(err)
+		target.polled = target.polled || !refused
+		w.mu.Unlock()
+		if refused {
+			w.again(target, 0)
+			return
+		}
+		w.finish(ctx, target, end, err)
+	})
+}
+
+func (w *Watcher) read(ctx context.Context, group *sync.WaitGroup, target *watch, now time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	target.lookedAt = now
+	w.reads[target] = struct{}{}
+	group.Go(func() {
+		defer cancel()
+		end, err := w.look(ctx, target, false)
+		w.mu.Lock()
+		delete(w.reads, target)
 		w.mu.Unlock()
 		w.finish(ctx, target, end, err)
 	})
 }
 
-func (w *Watcher) read(ctx context.Context, group *sync.WaitGroup, target *watch) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	w.reading++
-	group.Go(func() {
-		defer cancel()
-		end, err := w.look(ctx, target, false)
-		w.mu.Lock()
-		w.reading--
-		w.mu.Unlock()
-		w.finish(ctx, target, end, err)
-	})
+// adapt fits the number of places to what the frontend allows, given how a poll
+// has ended, and reports whether it was refused for lack of a place. The caller
+// holds mu.
+func (w *Watcher) adapt(err error) (refused bool) {
+	now := time.Now()
+	exhausted := (*serviceerror.ResourceExhausted)(nil)
+	if errors.As(err, &exhausted) && exhausted.Cause == enumspb.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT {
+		w.places, w.grownAt = max(1, min(w.places, len(w.polls))), now
+		if now.Sub(w.warned) >= warnEvery {
+			w.warned = now
+			w.logger.Warn("Temporal's frontend allows no more long polls; lower WATCHERS, or raise frontend.namespaceCount there",
+				"WATCHERS", w.config.Watchers, "using", w.places)
+		}
+		return true
+	}
+	if err == nil && w.places < w.config.Watchers && now.Sub(w.grownAt) >= growEvery {
+		w.places, w.grownAt = w.places+1, now
+	}
+	return false
 }
 
 func (w *Watcher) look(ctx context.Context, target *watch, wait bool) (*run.End, error) {
@@ -229,11 +292,11 @@ func (w *Watcher) look(ctx context.Context, target *watch, wait bool) (*run.End,
 
 // finish reports a run that has ended and queues any other for its next turn.
 func (w *Watcher) finish(ctx context.Context, target *watch, end *run.End, err error) {
-	defer w.signal()
 	if end != nil && err == nil {
 		w.mu.Lock()
 		w.open--
 		w.mu.Unlock()
+		w.signal() // there is room
 		target.Report(*end)
 		return
 	}
@@ -248,7 +311,13 @@ func (w *Watcher) finish(ctx context.Context, target *watch, end *run.End, err e
 	} else if until := target.Due.Sub(now); until < every {
 		every = until
 	}
+	w.again(target, every)
+}
+
+// again queues a run for its next look.
+func (w *Watcher) again(target *watch, after time.Duration) {
 	w.mu.Lock()
-	w.queue.Push(target, now.Add(every))
+	w.queue.Push(target, time.Now().Add(after))
 	w.mu.Unlock()
+	w.signal()
 }

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 
 	"github.com/quiesce-io/quiesce/bridge/run"
 	"github.com/quiesce-io/quiesce/bridge/watch"
@@ -23,6 +26,9 @@ type temporal struct {
 	most     int // long polls at a time
 	reads    int
 	failures int // requests to answer with an error first
+	cap      int // long polls that the frontend allows, 0 for any number
+	refused  int
+	hang     chan struct{} // requests wait for it, whatever their context says
 }
 
 func (f *temporal) run(id string) chan struct{} {
@@ -41,6 +47,16 @@ func (f *temporal) End(ctx context.Context, _, runID string, wait bool) (*run.En
 		f.failures--
 		f.mu.Unlock()
 		return nil, fmt.Errorf("unavailable")
+	}
+	if hang := f.hang; hang != nil {
+		f.mu.Unlock()
+		<-hang
+		return nil, ctx.Err()
+	}
+	if wait && f.cap > 0 && f.polls == f.cap {
+		f.refused++
+		f.mu.Unlock()
+		return nil, serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT, "namespace count limit exceeded")
 	}
 	if wait {
 		f.polls++
@@ -178,6 +194,57 @@ func TestStuckRunsDoNotHideOthers(t *testing.T) {
 		}
 		require.LessOrEqual(t, late, 5, "p95 within a second")
 		require.Equal(t, 100, r.count())
+	})
+}
+
+// TestFrontendCapBelowWatchers: half of the places are refused, and the runs that
+// move are still seen at once.
+func TestFrontendCapBelowWatchers(t *testing.T) {
+	inWatcher(t, 40, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		f.cap = 20
+		for i := range 200 {
+			w.Add(r.target(fmt.Sprint("stuck-", i), time.Now()))
+		}
+		time.Sleep(time.Minute)
+		ended := map[string]time.Time{}
+		for i := range 60 {
+			id := fmt.Sprint("moving-", i)
+			w.Add(r.target(id, time.Now().Add(100*time.Millisecond)))
+			time.Sleep(time.Second)
+			ended[id] = time.Now()
+			close(f.run(id))
+		}
+		time.Sleep(time.Minute)
+		late := 0
+		for id, at := range ended {
+			if r.at[id].Sub(at) > time.Second {
+				late++
+			}
+		}
+		require.LessOrEqual(t, late, 3, "p95 within a second")
+		require.Less(t, f.refused, 100, "a refused place is not asked for all the time")
+		require.Equal(t, 20, f.most)
+	})
+}
+
+// TestHangingRequestsAreNoTurns: the loop goes round, but nothing comes back.
+func TestHangingRequestsAreNoTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &temporal{ends: map[string]chan struct{}{}, hang: make(chan struct{})}
+		var turned atomic.Int64
+		w := watch.New(watch.Config{Watchers: 4}, f, slog.New(slog.DiscardHandler), func() { turned.Store(time.Now().UnixNano()) })
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() { _ = w.Run(ctx) })
+		w.Add(watch.Target{WorkflowID: "w", RunID: "a", Due: time.Now(), Report: func(run.End) {}})
+		time.Sleep(30 * time.Second)
+		require.Less(t, time.Now().UnixNano()-turned.Load(), int64(2*time.Second), "the server may hold a poll that long")
+		time.Sleep(30 * time.Second)
+		require.Greater(t, time.Now().UnixNano()-turned.Load(), int64(25*time.Second))
+		close(f.hang)
+		cancel()
+		group.Wait()
 	})
 }
 
