@@ -49,16 +49,12 @@ type taken struct {
 
 // idle reports whether nothing of the account is under way.
 func (a *account) idle() bool {
-	return len(a.backlog) == 0 && a.batch == nil && len(a.waiting()) == 0
-}
-
-// waiting returns the changes that runs have taken.
-func (a *account) waiting() []change {
-	var all []change
 	for _, t := range a.taken {
-		all = append(all, t.changes...)
+		if len(t.changes) > 0 {
+			return false
+		}
 	}
-	return all
+	return len(a.backlog) == 0 && a.batch == nil
 }
 
 // first returns the time of the oldest change that no call has covered as far as
@@ -103,11 +99,17 @@ func (a *account) nextCall(now time.Time, settings contract.Settings) time.Time 
 	// No run is open, or its call is being made: what had not settled for that
 	// one gets the next.
 	var first time.Time
-	for _, c := range append(a.waiting(), a.backlog...) {
-		settled := !due.IsZero() && contract.Settled(c.Time, due, time.Duration(settings.Settle))
-		if !settled && (first.IsZero() || c.Time.Before(first)) {
-			first = c.Time
+	see := func(changes []change) {
+		for _, c := range changes {
+			settled := !due.IsZero() && contract.Settled(c.Time, due, time.Duration(settings.Settle))
+			if !settled && (first.IsZero() || c.Time.Before(first)) {
+				first = c.Time
+			}
 		}
+	}
+	see(a.backlog)
+	for _, t := range a.taken {
+		see(t.changes)
 	}
 	next := first.Add(time.Duration(settings.Delay))
 	if next.Before(now) {
@@ -144,8 +146,15 @@ func (a *account) form(now time.Time, settings contract.Settings, requestID stri
 	}
 }
 
-// accepted moves the batch to the run that took it.
+// accepted moves the batch to the run that took it. That is the open run now, so
+// a parked one before it is over: what is kept of it for the pace and the
+// prediction must not outlive it.
 func (a *account) accepted(runID string) *taken {
+	for id, t := range a.taken {
+		if id != runID && t.start != nil && t.start.Input.Parked() {
+			delete(a.taken, id)
+		}
+	}
 	t := a.taken[runID]
 	if t == nil {
 		t = &taken{}

@@ -6,6 +6,8 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -78,6 +80,12 @@ type Dispatcher struct {
 	config Config
 	seed   maphash.Seed
 	lanes  []*lane
+
+	accepted atomic.Int64 // when Temporal last took a signal, Unix nanoseconds
+
+	mu        sync.Mutex
+	complains time.Time // when the next refusal is logged
+	silenced  int       // refusals not logged since
 }
 
 // New returns a Dispatcher whose lanes are idle until Run.
@@ -112,7 +120,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 type Status struct {
 	Lanes        int     `json:"lanes"`
 	Busy         int     `json:"busy"`
-	Accounts     int     `json:"accounts"` // with changes that are not done
+	Accounts     int     `json:"accounts"` // with something under way, or lately
 	OldestSecond float64 `json:"oldest_seconds"`
 	// LastError is the latest error of Temporal, empty once a request succeeded.
 	LastError string `json:"last_error,omitempty"`
@@ -137,6 +145,23 @@ func (d *Dispatcher) Status() Status {
 		lane.mu.Unlock()
 	}
 	return status
+}
+
+// complainEvery is how often it is logged that Temporal does not take changes:
+// when it is away, every lane says so all the time.
+const complainEvery = 10 * time.Second
+
+func (d *Dispatcher) complain(a *account, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if now.Before(d.complains) {
+		d.silenced++
+		return
+	}
+	d.Logger.Warn("Temporal did not take changes; trying again",
+		"account", a.key, "tries", a.retries, "error", err, "not_logged", d.silenced)
+	d.complains, d.silenced = now.Add(complainEvery), 0
 }
 
 func (d *Dispatcher) report(ctx context.Context) error {

@@ -138,6 +138,41 @@ func TestParkedIsWhatTheRunSaysNotWhatItWas(t *testing.T) {
 	})
 }
 
+// TestRecoveredAccountIsPacedByWhatIsPendingNow: a day of being parked must not
+// slow its signals down for ever.
+func TestRecoveredAccountIsPacedByWhatIsPendingNow(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.temporal.begin(alice, run.Start{Due: time.Now(), Input: contract.AccountSyncInput{
+			Account: "alice", Failure: &contract.Failure{Parked: true},
+			Pending: []contract.Range{{Oldest: time.Now().Add(-24 * time.Hour), Newest: time.Now().Add(-24 * time.Hour)}},
+		}})
+		b.change(t, "alice")
+		time.Sleep(time.Second)
+		b.temporal.finish(alice, complete) // it recovered
+		for range 180 {
+			b.change(t, "alice")
+			time.Sleep(20 * time.Second)
+		}
+		last := b.temporal.signals[len(b.temporal.signals)-1].at
+		require.Less(t, time.Since(last), 30*time.Second)
+	})
+}
+
+func TestRefusedAccountIsLeftAloneWhateverComesIn(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		tries := 0
+		b.temporal.fail = func(string) error {
+			tries++
+			return serviceerror.NewResourceExhausted(0, "busy workflow")
+		}
+		for range 600 {
+			b.change(t, "alice")
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Less(t, tries, 20, "a minute of backing off")
+	})
+}
+
 func TestRunsThatBreakOffAreStartedAgain(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		b.change(t, "alice")
@@ -219,12 +254,17 @@ func TestInvalidSignalBecomesADeadLetterAlone(t *testing.T) {
 			b.change(t, "alice")
 		}
 		time.Sleep(time.Minute)
+		require.Empty(t, b.refused, "nobody's signals pass: it may be everybody's fault")
+
+		b.change(t, "bob")
+		time.Sleep(time.Minute)
 		require.Len(t, b.refused, 1)
 		require.EqualValues(t, poison, b.refused[0].Position.Offset)
 		require.Zero(t, b.held())
 		b.temporal.finish(alice, complete)
+		b.temporal.finish("crm/account/bob", complete)
 		time.Sleep(time.Minute)
-		require.EqualValues(t, 8, b.watermark())
+		require.EqualValues(t, 9, b.watermark())
 	})
 }
 

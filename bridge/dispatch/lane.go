@@ -38,7 +38,7 @@ type lane struct {
 	mu           sync.Mutex
 	submitted    []buffer.Change
 	ends         []ended
-	open         int // accounts with something under way
+	open         int // accounts remembered
 	busySince    time.Time
 	waitingSince time.Time // oldest turn that is overdue
 	lastError    string
@@ -122,6 +122,7 @@ func (l *lane) takeIn() {
 			l.ended(a, e, now)
 		}
 	}
+	touched := make(map[*account]struct{})
 	for _, c := range submitted {
 		a := l.accounts[c.Account]
 		if a == nil {
@@ -133,6 +134,18 @@ func (l *lane) takeIn() {
 			l.accounts[c.Account] = a
 		}
 		a.backlog = append(a.backlog, change{Change: c, fresh: true})
+		touched[a] = struct{}{}
+	}
+	for a := range touched {
+		l.wantSignal(a, now)
+	}
+}
+
+// wantSignal gives an account with a backlog its turn. One that Temporal has
+// refused has its turn already, backed off, and what comes in meanwhile must not
+// bring it forward.
+func (l *lane) wantSignal(a *account, now time.Time) {
+	if a.retries == 0 {
 		l.schedule(a, l.nextSignal(a, now))
 	}
 }
@@ -195,6 +208,7 @@ func (l *lane) overdue(since time.Time) {
 // forget the account.
 func (l *lane) turn(ctx context.Context, a *account) {
 	l.forgetDropped(a)
+	sending := a.batch != nil || len(a.backlog) > 0
 	err := l.learn(ctx, a)
 	if err == nil {
 		err = l.send(ctx, a)
@@ -204,14 +218,16 @@ func (l *lane) turn(ctx context.Context, a *account) {
 		err = l.learn(ctx, a)
 	}
 	now := time.Now()
-	l.answered(err)
+	if err != nil || sending {
+		l.answered(err)
+	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		a.retries++
 		wait := min(maxRetry, minRetry<<min(a.retries-1, 10))
 		l.schedule(a, now.Add(wait/2+rand.N(wait/2)))
-		l.d.Logger.Warn("Temporal did not take changes; trying again", "account", a.key, "tries", a.retries, "error", err)
+		l.d.complain(a, err)
 	default:
 		a.retries = 0
 		switch {
@@ -315,7 +331,7 @@ func (l *lane) ended(a *account, e ended, now time.Time) {
 		l.follow(a, e.end.Next.RunID, successor)
 	}
 	if len(a.backlog) > 0 {
-		l.schedule(a, l.nextSignal(a, now))
+		l.wantSignal(a, now)
 	} else if a.idle() {
 		l.schedule(a, now.Add(keepIdle))
 	}

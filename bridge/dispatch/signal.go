@@ -28,12 +28,20 @@ func (l *lane) send(ctx context.Context, a *account) error {
 	case err == nil:
 		l.accept(a, runID, start)
 		return nil
-	case run.Invalid(err) && ctx.Err() == nil:
+	case run.Invalid(err) && ctx.Err() == nil && l.othersPass():
 		l.refuse(a, err)
 		return nil
 	default:
 		return err
 	}
+}
+
+// trust is for how long a signal that passed proves that it is not everybody's
+// that are refused: a wrong task queue, say, is no account's fault.
+const trust = time.Minute
+
+func (l *lane) othersPass() bool {
+	return time.Since(time.Unix(0, l.d.accepted.Load())) < trust
 }
 
 // deliver returns the run that took the batch, and how it began if it was
@@ -81,6 +89,7 @@ func (l *lane) accept(a *account, runID string, start *run.Start) {
 		a.batch.changes[i].fresh = false
 	}
 	a.lastSent = time.Now()
+	l.d.accepted.Store(a.lastSent.UnixNano())
 	t := a.accepted(runID)
 	if t.start == nil {
 		t.start = start

@@ -166,7 +166,8 @@ func (c *Client) End(ctx context.Context, workflowID, runID string, wait bool) (
 	}
 	end, err := c.decodeEnd(events[len(events)-1])
 	if err != nil {
-		return nil, fmt.Errorf("read end of %s/%s: %w", workflowID, runID, err)
+		// It lists nothing that could be understood, now or later.
+		return &End{Broken: "undecodable: " + err.Error()}, nil
 	}
 	return end, nil
 }
@@ -204,8 +205,10 @@ func (c *Client) readError(err error, what, workflowID, runID string) error {
 
 // Invalid reports whether Temporal refused a request for what it says, so that
 // sending it again is pointless. Everything else is worth waiting for, missing
-// permissions and a missing namespace included: an operator can mend those.
+// permissions and a missing namespace included: an operator can mend those. So is
+// a run that has had its fill of signals, which the server calls invalid too: the
+// next run takes them.
 func Invalid(err error) bool {
 	invalid := (*serviceerror.InvalidArgument)(nil)
-	return errors.As(err, &invalid)
+	return errors.As(err, &invalid) && !strings.Contains(invalid.Message, "exceeded workflow execution limit")
 }
