@@ -42,8 +42,10 @@ const (
 	hangTimeout = time.Second
 	// patience is how long a poll keeps its place against a run that falls due.
 	patience = time.Second
-	// overdueEvery and waitingEvery are how often a run is read that is overdue
-	// or not due yet; the latter only to notice that somebody ended it.
+	// overdueEvery is how soon a run is looked at again that is overdue; the
+	// interval doubles with each look up to waitingEvery, or a backlog of many
+	// thousands would keep all readers busy for nothing. A run that is not due
+	// yet is looked at every waitingEvery, only to notice that somebody ended it.
 	overdueEvery = 2 * time.Second
 	waitingEvery = time.Minute
 	// growEvery is how often a place is tried again that was refused, warnEvery
@@ -75,7 +77,8 @@ type Watcher struct {
 	turn   func()
 
 	mu      sync.Mutex
-	queue   due.Queue[*watch] // waiting for their turn
+	fresh   due.Queue[*watch] // due within waitingEvery, not looked at since
+	again   due.Queue[*watch] // all others, by when they are looked at next
 	polls   map[*watch]func() // being polled, with what ends the poll
 	evicted *watch            // in polls still, but told to make room
 	reads   map[*watch]struct{}
@@ -103,19 +106,15 @@ func New(config Config, runs Runs, logger *slog.Logger, turn func()) *Watcher {
 type watch struct {
 	Target
 	lookedAt time.Time // when the current look began
-	polled   bool      // has had a poll to itself that ended without the run
+	overdue  int       // looks since it fell due
 }
 
 // Add begins to watch a run. It may be called at any time, also for a run that
 // has ended already.
 func (w *Watcher) Add(target Target) {
-	look := target.Due
-	if latest := time.Now().Add(waitingEvery); look.After(latest) {
-		look = latest
-	}
 	w.mu.Lock()
 	w.open++
-	w.queue.Push(&watch{Target: target}, look)
+	w.enqueue(&watch{Target: target}, time.Now())
 	w.mu.Unlock()
 	w.signal()
 }
@@ -175,31 +174,45 @@ func (w *Watcher) answered() bool {
 
 // dispatch starts a look at every run whose turn has come, as far as there is
 // room, and returns how long there is nothing to do: at most a second, so that
-// the loop is seen to turn.
+// the loop is seen to turn. Runs that have just fallen due come first: behind a
+// backlog of overdue ones they would be heard of minutes late.
 func (w *Watcher) dispatch(ctx context.Context, group *sync.WaitGroup) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
-		next, look, ok := w.queue.Peek()
-		if !ok {
-			return time.Second
-		}
 		now := time.Now()
-		if wait := look.Sub(now); wait > 0 {
-			return min(wait, time.Second)
-		}
-		overdue := !next.Due.After(now)
+		next, at, ok := w.fresh.Peek()
+		idle := time.Second
 		switch {
-		case overdue && len(w.polls) < w.places:
-			w.queue.Pop()
+		case ok && at.After(now):
+			idle = min(idle, at.Sub(now))
+		case ok && len(w.polls) < w.places:
+			w.fresh.Pop()
 			w.poll(ctx, group, next, now)
-		case overdue && !next.polled && w.evict(now):
+			continue
+		case ok && w.evict(now):
 			return time.Second // the poll that makes room wakes the loop
+		case ok && now.Sub(at) > patience && len(w.reads) < readers:
+			w.fresh.Pop()
+			w.read(ctx, group, next, now)
+			continue
+		case ok:
+			idle = patience / 4 // then there is a poll to evict, or reading begins
+		}
+		next, at, ok = w.again.Peek()
+		switch {
+		case !ok:
+			return idle
+		case at.After(now):
+			return min(idle, at.Sub(now))
+		case !next.Due.After(now) && len(w.polls) < w.places:
+			w.again.Pop()
+			w.poll(ctx, group, next, now)
 		case len(w.reads) < readers:
-			w.queue.Pop()
+			w.again.Pop()
 			w.read(ctx, group, next, now)
 		default:
-			return time.Second // a reader that finishes wakes the loop
+			return idle // a reader that finishes wakes the loop
 		}
 	}
 }
@@ -237,10 +250,12 @@ func (w *Watcher) poll(ctx context.Context, group *sync.WaitGroup, target *watch
 			w.evicted = nil
 		}
 		refused := w.adapt(err)
-		target.polled = target.polled || !refused
+		if refused {
+			w.enqueue(target, time.Now())
+		}
 		w.mu.Unlock()
 		if refused {
-			w.again(target, 0)
+			w.signal()
 			return
 		}
 		w.finish(ctx, target, end, err)
@@ -305,19 +320,27 @@ func (w *Watcher) finish(ctx context.Context, target *watch, end *run.End, err e
 			"workflow", target.WorkflowID, "run", target.RunID, "error", err)
 	}
 	now := time.Now()
-	every := waitingEvery
-	if !target.Due.After(now) {
-		every = overdueEvery
-	} else if until := target.Due.Sub(now); until < every {
-		every = until
+	switch {
+	case target.Due.After(now):
+	case err == nil, ctx.Err() != nil: // looked, or evicted after a while
+		target.overdue++
+	default:
+		target.overdue = max(1, target.overdue) // an error says nothing about the run
 	}
-	w.again(target, every)
-}
-
-// again queues a run for its next look.
-func (w *Watcher) again(target *watch, after time.Duration) {
 	w.mu.Lock()
-	w.queue.Push(target, time.Now().Add(after))
+	w.enqueue(target, now)
 	w.mu.Unlock()
 	w.signal()
+}
+
+// enqueue gives a run its next turn. The caller holds mu.
+func (w *Watcher) enqueue(target *watch, now time.Time) {
+	switch until := target.Due.Sub(now); {
+	case until > waitingEvery:
+		w.again.Push(target, now.Add(waitingEvery))
+	case target.overdue == 0:
+		w.fresh.Push(target, target.Due)
+	default:
+		w.again.Push(target, now.Add(min(waitingEvery, overdueEvery<<min(target.overdue-1, 10))))
+	}
 }
