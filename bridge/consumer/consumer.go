@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -211,8 +212,31 @@ func (c *Consumer) stop(ctx context.Context, stuck bool) {
 	if !within(leave, closed) {
 		c.leaveAlone(ctx, leave)
 	}
+	c.leaveStatic(ctx)
 	for _, a := range c.deps.Ledger.Assignments() {
 		a.Drop()
+	}
+}
+
+// leaveStatic tells the group that this static member will be back. The client
+// (1.22.3) says so without the instance ID, which Apache Kafka refuses; and
+// while it holds on to the old member, it refuses the one that comes back. The
+// classic protocol has no such message.
+func (c *Consumer) leaveStatic(ctx context.Context) {
+	member, epoch := c.client.GroupMetadata()
+	if c.cfg.InstanceID == "" || c.cfg.GroupProtocol != ProtocolConsumer || epoch <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Group, req.MemberID, req.InstanceID, req.MemberEpoch = c.cfg.Group, member, &c.cfg.InstanceID, -2
+	resp, err := req.RequestWith(ctx, c.admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		c.log.Warn("leave the group", "group", c.cfg.Group, "instance", c.cfg.InstanceID, "error", err)
 	}
 }
 
