@@ -44,6 +44,14 @@ test-local: ## Test the embedded stack and its parts
 test-e2e: ## Test bridge and worker as processes on the embedded stack
 	@cd deploy/local && go test -count=1 -timeout 20m ./e2e
 
+.PHONY: test-kafka
+test-kafka: ## Test the consumer on a real Apache Kafka broker (needs Java 17 and Maven; skips without)
+	@cd deploy/local && go test -count=1 -timeout 10m ./kafkatest -kafka apache
+
+.PHONY: kafka
+kafka: ## Keep an Apache Kafka broker up (ARGS="-port 9092"), for use as KAFKA_BROKERS
+	@cd deploy/local && go run ./kafka/run $(ARGS)
+
 .PHONY: lint
 lint: ## Check format, vet, staticcheck and the determinism of workflow code
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

@@ -1,0 +1,257 @@
+package kafkatest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/quiesce-io/quiesce/bridge/consumer"
+)
+
+// protocols runs a test with both group protocols.
+func protocols(t *testing.T, test func(t *testing.T, protocol string)) {
+	for _, protocol := range []string{consumer.ProtocolClassic, consumer.ProtocolConsumer} {
+		t.Run(protocol, func(t *testing.T) { test(t, protocol) })
+	}
+}
+
+func untilShared(f *fixture, partitions int, members ...*member) {
+	f.t.Helper()
+	f.until("partitions shared evenly", func() bool {
+		var all []int32
+		for _, m := range members {
+			own := m.partitions()
+			if len(own) < partitions/len(members) {
+				return false
+			}
+			all = append(all, own...)
+		}
+		slices.Sort(all)
+		return len(all) == partitions && len(slices.Compact(all)) == partitions
+	})
+}
+
+// 1 → 4 → 2 → 1 members while changes flow, one of them leaving by a crash.
+func TestScaleUnderLoad(t *testing.T) {
+	protocols(t, func(t *testing.T, protocol string) {
+		const partitions = 8
+		f := newFixture(t, partitions)
+		cfg := f.config()
+		cfg.GroupProtocol = protocol
+		var members []*member
+		var stops []func()
+		add := func() {
+			m := f.start(cfg)
+			members, stops = append(members, m), append(stops, m.work())
+		}
+		remove := func(gone int, crash bool) {
+			if crash {
+				members[gone].crash()
+			} else {
+				require.Less(t, members[gone].stop(), 3*time.Second)
+			}
+			stops[gone]()
+			members, stops = slices.Delete(members, gone, gone+1), slices.Delete(stops, gone, gone+1)
+		}
+		flow := func() {
+			t.Helper()
+			f.fill(partitions, 100)
+			untilShared(f, partitions, members...)
+			f.fill(partitions, 100)
+		}
+		add()
+		flow()
+		add()
+		add()
+		add()
+		flow()
+		remove(0, false)
+		remove(1, true)
+		flow()
+		remove(0, false)
+		flow()
+		f.untilAllCommitted()
+		submitted := 0
+		for _, m := range f.members {
+			submitted += len(m.sink.all())
+		}
+		t.Logf("%d changes, submitted %d times", partitions*800, submitted)
+		stops[0]()
+		members[0].stop()
+	})
+}
+
+// A has changes in flight, loses the partition to B, and gets it back: what is
+// completed for the first assignment does not count for the second.
+func TestPartitionThatComesBack(t *testing.T) {
+	protocols(t, func(t *testing.T, protocol string) {
+		f := newFixture(t, 4)
+		f.fill(4, 3)
+		cfg := f.config()
+		cfg.GroupProtocol = protocol
+		a := f.start(cfg)
+		first := a.untilSubmitted(12)
+		b := f.start(cfg)
+		untilShared(f, 4, a, b)
+		moved := b.partitions()
+		b.stop()
+		untilShared(f, 4, a)
+		a.untilSubmitted(12 + 3*len(moved))
+		for _, c := range first {
+			require.Equal(t, slices.Contains(moved, c.Source.Partition), c.Assignment.Dropped())
+		}
+		f.complete(first...)
+		for p := range int32(4) {
+			if !slices.Contains(moved, p) {
+				f.untilCommitted(p, 3)
+			}
+		}
+		for _, p := range moved {
+			require.Zero(t, f.committedAt(p), "partition %d", p)
+		}
+		f.untilFlow(a)
+		a.stop()
+	})
+}
+
+// The network of A fails for longer than the session: B takes over, and A, once
+// it is heard again, loses what it had and commits nothing for it.
+func TestKickedForSilence(t *testing.T) {
+	protocols(t, func(t *testing.T, protocol string) {
+		f := newFixture(t, 2)
+		f.fill(2, 10)
+		cfg := f.config()
+		cfg.GroupProtocol = protocol
+		a := f.start(cfg)
+		first := a.untilSubmitted(20)
+		a.dialer.cut()
+		b := f.start(cfg)
+		untilShared(f, 2, b)
+		f.untilFlow(b) // commits beyond what A could
+		for _, c := range first {
+			c.Assignment.Done(c.Position)
+		}
+		a.dialer.heal()
+		untilShared(f, 2, a, b)
+		require.True(t, first[0].Assignment.Dropped())
+		f.fill(2, 10)
+		f.untilFlow(a, b)
+		require.Len(t, a.sink.all(), 20+10, "it works on what it has now")
+		a.stop()
+		b.stop()
+	})
+}
+
+// Somebody removes the member from the group.
+func TestRemovedByAnOperator(t *testing.T) {
+	f := newFixture(t, 1)
+	f.fill(1, 5)
+	a := f.start(f.config())
+	first := a.untilSubmitted(5)
+	groups, err := f.admin.DescribeGroups(t.Context(), f.group)
+	require.NoError(t, err)
+	require.Len(t, groups[f.group].Members, 1)
+	leave := kmsg.NewPtrLeaveGroupRequest()
+	leave.Group = f.group
+	gone := kmsg.NewLeaveGroupRequestMember()
+	gone.MemberID = groups[f.group].Members[0].MemberID
+	leave.Members = append(leave.Members, gone)
+	_, err = leave.RequestWith(t.Context(), f.client)
+	require.NoError(t, err)
+	a.untilSubmitted(10)
+	require.True(t, first[0].Assignment.Dropped())
+	f.untilFlow(a)
+	a.stop()
+}
+
+// A static member that comes back within the session has its partitions again,
+// and nobody else notices.
+func TestStaticMemberRestarts(t *testing.T) {
+	protocols(t, func(t *testing.T, protocol string) {
+		f := newFixture(t, 4)
+		f.fill(4, 5)
+		cfg := f.config()
+		cfg.GroupProtocol, cfg.SessionTimeout = protocol, 20*time.Second
+		cfgB := cfg
+		cfg.InstanceID, cfgB.InstanceID = "bridge-0", "bridge-1"
+		a, b := f.start(cfg), f.start(cfgB)
+		untilShared(f, 4, a, b)
+		f.untilFlow(a, b)
+		had, rebalances := a.partitions(), b.counts.get("bridge.rebalances")
+		a.stop()
+		a = f.start(cfg)
+		untilShared(f, 4, a, b)
+		require.Equal(t, had, a.partitions())
+		f.fill(4, 5)
+		f.untilFlow(a, b)
+		require.Equal(t, rebalances, b.counts.get("bridge.rebalances"))
+		a.stop()
+		b.stop()
+	})
+}
+
+// Two processes with one instance ID: one of them ends, and says why.
+func TestSecondProcessWithTheSameInstance(t *testing.T) {
+	protocols(t, func(t *testing.T, protocol string) {
+		f := newFixture(t, 1)
+		f.fill(1, 5)
+		cfg := f.config()
+		cfg.GroupProtocol, cfg.InstanceID = protocol, "bridge-0"
+		a := f.start(cfg)
+		a.untilAssigned(1)
+		b := f.start(cfg)
+		// Classic: the newcomer wins, and the one that was there is fenced. KIP-848:
+		// the newcomer is refused.
+		ended, stays, want := a, b, kerr.FencedInstanceID
+		if protocol == consumer.ProtocolConsumer {
+			ended, stays, want = b, a, kerr.UnreleasedInstanceID
+		}
+		select {
+		case <-ended.ended:
+		case <-time.After(20 * time.Second):
+			t.Fatal("neither ended")
+		}
+		require.ErrorIs(t, ended.err, want)
+		require.ErrorContains(t, ended.err, f.group)
+		f.untilFlow(stays)
+		stays.stop()
+	})
+}
+
+// A member that does not rejoin holds up the rebalance; ours leaves all the same.
+func TestCloseDuringARebalance(t *testing.T) {
+	f := newFixture(t, 2)
+	f.fill(2, 5)
+	a := f.start(f.config())
+	a.untilAssigned(2)
+	stuck, err := kgo.NewClient(kgo.SeedBrokers(on.plain), kgo.ConsumerGroup(f.group), kgo.ConsumeTopics(f.topic), kgo.DisableAutoCommit(),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.BlockRebalanceOnPoll(), kgo.HeartbeatInterval(100*time.Millisecond), kgo.FetchMaxWait(100*time.Millisecond))
+	require.NoError(t, err)
+	defer stuck.CloseAllowingRebalance()
+	f.until("the other has a partition", func() bool { return len(a.partitions()) == 1 })
+	stuck.PollFetches(t.Context()) // and does not allow rebalances from here on
+
+	joining := f.start(f.config())
+	state := func() string {
+		groups, err := f.admin.DescribeGroups(t.Context(), f.group)
+		require.NoError(t, err)
+		return groups[f.group].State
+	}
+	f.until("rebalancing", func() bool { return strings.Contains(state(), "Rebalanc") })
+	took := a.stop()
+	require.Less(t, took, 10*time.Second)
+	t.Logf("left in %s, state of the group: %s", took, state())
+	groups, err := f.admin.DescribeGroups(t.Context(), f.group)
+	require.NoError(t, err)
+	require.Len(t, groups[f.group].Members, 2, "the one that is stuck and the one that joins")
+	stuck.CloseAllowingRebalance()
+	untilShared(f, 2, joining)
+	f.untilFlow(joining)
+	joining.stop()
+}
