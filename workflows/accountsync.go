@@ -26,8 +26,14 @@ func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.A
 		settings: in.Settings,
 		changes:  workflow.GetSignalChannel(ctx, contract.SignalChanges),
 		retry:    workflow.GetSignalChannel(ctx, contract.SignalRetry),
+		giveUp:   workflow.GetSignalChannel(ctx, contract.SignalDiscard),
+		parked:   in.Parked(),
 	}
 	run.drain()
+	run.discard(ctx)
+	if len(run.pending) == 0 && run.discarded > 0 {
+		return contract.AccountSyncResult{Outcome: contract.OutcomeDiscarded}, nil
+	}
 	if len(run.pending) == 0 {
 		// Somebody retried an account that had nothing to do.
 		return contract.AccountSyncResult{Outcome: contract.OutcomeSkipped}, nil
@@ -43,13 +49,14 @@ func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.A
 		Pending:     run.pending,
 		NotBefore:   due,
 		LastFailure: run.lastFailure(),
+		Tries:       run.tries(),
 		Settings:    run.settings,
 	}).Get(ctx, &result)
 	if err != nil {
 		if temporal.IsCanceledError(err) && ctx.Err() != nil {
 			return contract.AccountSyncResult{}, err
 		}
-		return contract.AccountSyncResult{}, run.failed(ctx, err)
+		return run.failed(ctx, err)
 	}
 	return run.synced(ctx, result)
 }
@@ -62,8 +69,13 @@ type accountRun struct {
 	failure  *contract.Failure
 	settings contract.Settings
 
+	parked    bool // the run began as that of an account that was set aside
+	discards  []contract.Discard
+	discarded int // how many of them have been carried out
+
 	changes workflow.ReceiveChannel
 	retry   workflow.ReceiveChannel
+	giveUp  workflow.ReceiveChannel
 }
 
 func (r *accountRun) settle() time.Duration { return time.Duration(r.settings.Settle) }
@@ -74,6 +86,13 @@ func (r *accountRun) lastFailure() time.Time {
 		return time.Time{}
 	}
 	return r.failure.ChargedAt
+}
+
+func (r *accountRun) tries() int {
+	if r.failure == nil {
+		return 0
+	}
+	return r.failure.Tries
 }
 
 // drain takes in every signal that has arrived. It has to run right before each
@@ -93,6 +112,11 @@ func (r *accountRun) drain() {
 	}
 	// A retry has done its work by waking the run.
 	for r.retry.ReceiveAsync(nil) {
+	}
+	var decision contract.Discard
+	for r.giveUp.ReceiveAsync(&decision) {
+		r.discards = append(r.discards, decision)
+		decision = contract.Discard{}
 	}
 }
 
@@ -126,7 +150,7 @@ func (r *accountRun) synced(ctx workflow.Context, result contract.SyncResult) (c
 		// asks it.
 		return contract.AccountSyncResult{}, r.continueAsNew(ctx, nil, 0)
 	}
-	covered, pending := contract.Split(r.pending, result.CalledAt, r.settle(), result.Through)
+	covered, pending := contract.SplitAt(r.pending, result.CalledAt, result.Version, r.settle(), result.Through)
 	r.pending, r.failure = pending, nil
 	if len(pending) == 0 {
 		return contract.AccountSyncResult{
@@ -142,8 +166,12 @@ func (r *accountRun) synced(ctx workflow.Context, result contract.SyncResult) (c
 }
 
 // failed ends a run whose activity failed, outlived its lease or lost its worker.
-func (r *accountRun) failed(ctx workflow.Context, err error) error {
+func (r *accountRun) failed(ctx workflow.Context, err error) (contract.AccountSyncResult, error) {
 	r.drain()
+	r.discard(ctx)
+	if len(r.pending) == 0 {
+		return contract.AccountSyncResult{Outcome: contract.OutcomeDiscarded}, nil
+	}
 	attempt := classify(err, workflow.Now(ctx))
 	was := r.failure != nil && r.failure.Parked
 	r.failure = nextFailure(r.failure, attempt, r.settings.ParkAfter)
@@ -152,7 +180,7 @@ func (r *accountRun) failed(ctx workflow.Context, err error) error {
 			"failures", r.failure.Count, "since", r.failure.Since, "reason", r.failure.Reason)
 		workflow.GetMetricsHandler(ctx).Counter("parked.entered").Inc(1)
 	}
-	return r.continueAsNew(ctx, nil, backoff(*r.failure, attempt, workflow.GetInfo(ctx).WorkflowExecution.RunID))
+	return contract.AccountSyncResult{}, r.continueAsNew(ctx, nil, backoff(*r.failure, attempt, workflow.GetInfo(ctx).WorkflowExecution.RunID))
 }
 
 // continueAsNew ends the run and has the next one start after wait. What will

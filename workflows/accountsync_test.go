@@ -32,6 +32,8 @@ var settings = contract.Settings{
 type run struct {
 	env  *testsuite.TestWorkflowEnvironment
 	seen []contract.SyncInput
+
+	recorded []contract.Discarded
 }
 
 // sync is what the fake activity does.
@@ -45,6 +47,10 @@ func newRun(t *testing.T, start time.Time, do sync) *run {
 	r.env.RegisterActivityWithOptions(
 		func(context.Context, contract.SyncInput) (contract.SyncResult, error) { panic("mocked") },
 		activity.RegisterOptions{Name: contract.Sync})
+	r.env.RegisterActivityWithOptions(func(_ context.Context, d contract.Discarded) error {
+		r.recorded = append(r.recorded, d)
+		return nil
+	}, activity.RegisterOptions{Name: contract.RecordDiscard})
 	if do == nil {
 		return r // the test mocks Sync itself
 	}

@@ -18,6 +18,8 @@ type Row struct {
 	Attempt     int32
 	PayloadHash string // "" if deleted
 	Deleted     bool
+	// Version is that of the response; zero where upstream has none.
+	Version contract.Version
 
 	deletedAt time.Time
 	syncedAt  time.Time
@@ -41,17 +43,33 @@ type Sync struct {
 	UpstreamStatus   int
 	UpstreamDuration time.Duration
 	ReplayID         string // "" for a live sync
+	// Version is that of the response; zero for none.
+	Version contract.Version
+	// Tries is how many attempts it took, this one included.
+	Tries int
+}
+
+// Discard is a decision to give up changes, to be put on record.
+type Discard struct {
+	Account string
+	// ID identifies the decision: the same ID is the same decision. At most 64
+	// characters.
+	ID               string
+	Dropped          []contract.Range
+	Operator, Reason string
+	At               time.Time // in Temporal's clock
+	Tries            int       // how many attempts had failed
 }
 
 // rowColumns are the columns of Accounts that make a [Row], in its order.
-var rowColumns = []string{"CalledAt", "Sources", "SyncId", "Attempt", "PayloadHash", "DeletedAt", "SyncedAt"}
+var rowColumns = []string{"CalledAt", "Sources", "SyncId", "Attempt", "PayloadHash", "DeletedAt", "SyncedAt", "Version"}
 
 // decodeRow reads rowColumns.
 func decodeRow(op string, r *spanner.Row) (Row, error) {
 	var calledAt, deletedAt, syncedAt spanner.NullTime
-	var sources, syncID, hash spanner.NullString
+	var sources, syncID, hash, version spanner.NullString
 	var attempt spanner.NullInt64
-	if err := r.Columns(&calledAt, &sources, &syncID, &attempt, &hash, &deletedAt, &syncedAt); err != nil {
+	if err := r.Columns(&calledAt, &sources, &syncID, &attempt, &hash, &deletedAt, &syncedAt, &version); err != nil {
 		return Row{}, &Error{Op: op, Kind: ErrUnavailable, Reason: "unexpected column types, run worker migrate", Err: err}
 	}
 	row := Row{
@@ -62,6 +80,9 @@ func decodeRow(op string, r *spanner.Row) (Row, error) {
 		if err := json.Unmarshal([]byte(sources.StringVal), &row.Through); err != nil {
 			return Row{}, &Error{Op: op, Kind: ErrRefused, Reason: "column Sources does not hold what Quiesce writes there", Err: err}
 		}
+	}
+	if err := row.Version.UnmarshalText([]byte(version.StringVal)); err != nil {
+		return Row{}, &Error{Op: op, Kind: ErrRefused, Reason: "column Version does not hold what Quiesce writes there", Err: err}
 	}
 	return row, nil
 }

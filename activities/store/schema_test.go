@@ -33,8 +33,8 @@ func TestColumnsAreReadFromTheDDL(t *testing.T) {
 		return out
 	}
 	require.Equal(t, []string{"AccountId STRING", "Payload STRING", "PayloadHash STRING", "Sources STRING", "CalledAt TIMESTAMP",
-		"SyncId STRING", "Attempt INT64", "DeletedAt TIMESTAMP", "SyncedAt TIMESTAMP"}, names(accountColumns()))
-	require.Len(t, syncColumns(), 14)
+		"SyncId STRING", "Attempt INT64", "DeletedAt TIMESTAMP", "SyncedAt TIMESTAMP", "Version STRING"}, names(accountColumns()))
+	require.Len(t, syncColumns(), 17)
 }
 
 func TestMigrateCreatesOnce(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -13,6 +14,9 @@ import (
 
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
+
+// maxCell is how many characters a STRING(MAX) column holds.
+const maxCell = 2_621_440
 
 // Write writes an answered call: the row, unless a newer call has written it,
 // and one row of the sync log. Both carry the commit timestamp. It can be
@@ -32,6 +36,9 @@ func (s *Store) Write(ctx context.Context, sync Sync) (contract.Outcome, error) 
 		payload = sync.Payload
 		if !utf8.Valid(payload) || !json.Valid(payload) {
 			return "", refused(op, "payload is not JSON in UTF-8")
+		}
+		if n := utf8.RuneCount(payload); n > maxCell {
+			return "", refused(op, fmt.Sprintf("payload has %d characters, more than the %d that fit into a STRING column", n, maxCell))
 		}
 	}
 	mapped, err := values(*columns, payload)
@@ -87,7 +94,7 @@ func (s *Store) decide(ctx context.Context, tx *spanner.ReadWriteTransaction, sy
 	fields := map[string]any{
 		"AccountId": sync.Account, "Sources": string(through), "CalledAt": sync.CalledAt,
 		"SyncId": sync.SyncID, "Attempt": int64(sync.Attempt), "SyncedAt": spanner.CommitTimestamp,
-		"DeletedAt": spanner.NullTime{},
+		"DeletedAt": spanner.NullTime{}, "Version": optional(sync.Version.String()),
 	}
 	for i, c := range columns {
 		fields[c.name] = mapped[i]
@@ -157,8 +164,20 @@ func (s *Store) logRow(sync Sync, outcome contract.Outcome, payloadHash string) 
 		covered = []contract.Range{}
 	}
 	sources, _ := json.Marshal(covered) // numbers, strings and times: it cannot fail
-	var oldest, newest spanner.NullTime
-	for _, r := range covered {
+	oldest, newest := span(covered)
+	return spanner.InsertMap(s.cfg.SyncsTable, map[string]any{
+		"AccountId": sync.Account, "SyncedAt": spanner.CommitTimestamp, "SyncId": sync.SyncID,
+		"Changes": int64(contract.Count(covered)), "Sources": string(sources),
+		"OldestChangeAt": oldest, "NewestChangeAt": newest, "CalledAt": sync.CalledAt,
+		"UpstreamStatus": int64(sync.UpstreamStatus), "UpstreamMillis": sync.UpstreamDuration.Milliseconds(),
+		"Attempt": int64(sync.Attempt), "Outcome": string(outcome),
+		"PayloadHash": optional(payloadHash), "ReplayId": optional(sync.ReplayID), "Tries": int64(max(sync.Tries, 1)),
+	})
+}
+
+// span returns the least and the greatest change time; NULL for no changes.
+func span(ranges []contract.Range) (oldest, newest spanner.NullTime) {
+	for _, r := range ranges {
 		if !oldest.Valid || r.Oldest.Before(oldest.Time) {
 			oldest = spanner.NullTime{Time: r.Oldest, Valid: true}
 		}
@@ -166,14 +185,7 @@ func (s *Store) logRow(sync Sync, outcome contract.Outcome, payloadHash string) 
 			newest = spanner.NullTime{Time: r.Newest, Valid: true}
 		}
 	}
-	return spanner.InsertMap(s.cfg.SyncsTable, map[string]any{
-		"AccountId": sync.Account, "SyncedAt": spanner.CommitTimestamp, "SyncId": sync.SyncID,
-		"Changes": int64(contract.Count(covered)), "Sources": string(sources),
-		"OldestChangeAt": oldest, "NewestChangeAt": newest, "CalledAt": sync.CalledAt,
-		"UpstreamStatus": int64(sync.UpstreamStatus), "UpstreamMillis": sync.UpstreamDuration.Milliseconds(),
-		"Attempt": int64(sync.Attempt), "Outcome": string(outcome),
-		"PayloadHash": optional(payloadHash), "ReplayId": optional(sync.ReplayID),
-	})
+	return oldest, newest
 }
 
 func optional(s string) spanner.NullString { return spanner.NullString{StringVal: s, Valid: s != ""} }

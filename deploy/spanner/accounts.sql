@@ -16,4 +16,6 @@ CREATE TABLE `Accounts` (
   -- The call that first found the account gone; NULL while it exists.
   DeletedAt TIMESTAMP,
   SyncedAt TIMESTAMP OPTIONS (allow_commit_timestamp = true),
+  -- Version of the response, by UPSTREAM_VERSION; NULL where it has none.
+  Version STRING(64),
 ) PRIMARY KEY (AccountId)
