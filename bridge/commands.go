@@ -77,6 +77,7 @@ and whether that is within MAX_DETECTION_DELAY. Exit status 1 if it is not.`,
 			flags.DurationVar(&batch.Overhead, "overhead", 0, "What one item may cost beyond its timeout.")
 			flags.BoolVar(&asJSON, "json", false, "Print JSON.")
 		},
+		Validate: func() error { return settings.Dispatch.Validate() }, // EXECUTORS divides
 		Run: func(_ context.Context, i *process.Invocation) error {
 			return printLeases(i.Stdout, *settings, batch, asJSON)
 		},

@@ -52,6 +52,15 @@ func TestLeaseOfABatch(t *testing.T) {
 	require.Contains(t, stdout, `"passes": true`)
 }
 
+func TestLeaseOfNonsense(t *testing.T) {
+	_, stderr, code := invoke(t, map[string]string{"EXECUTORS": "0"}, "lease")
+	require.Equal(t, process.ExitUsage, code)
+	require.Contains(t, stderr, "EXECUTORS=0: must be at least 1")
+	_, stderr, code = invoke(t, nil, "lease", "--batch", "-3")
+	require.Equal(t, process.ExitUsage, code)
+	require.Contains(t, stderr, "--batch")
+}
+
 func TestLeasesInForcePass(t *testing.T) {
 	stdout, _, code := invoke(t, nil, "lease")
 	require.Equal(t, process.ExitOK, code)
@@ -69,6 +78,8 @@ func TestRunNamesEveryFault(t *testing.T) {
 	for _, want := range []string{"PIPELINE=Not OK: ", "SETTLE_DELAY=5s: ", "EXECUTORS=0: ", "BUFFER_RECORDS=x: ", "KAFKA_TOPICS: ", "DEAD_LETTER_TOPIC: "} {
 		require.Contains(t, stderr, want)
 	}
+	_, stderr, _ = invoke(t, nil, "run")
+	require.NotContains(t, stderr, "KAFKA_GROUP", "it defaults to the pipeline's name")
 }
 
 func TestRunRefusesWhatCannotBeDetected(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -27,9 +28,9 @@ type row struct {
 func printLeases(w io.Writer, settings service.Config, batch lease.Batch, asJSON bool) error {
 	limit := settings.Lease.MaxDetectionDelay
 	var rows []row
-	if batch.Size > 0 {
-		if batch.Concurrency < 1 || batch.Timeout <= 0 || batch.Overhead < 0 {
-			return process.UsageError{Err: fmt.Errorf("--concurrency must be at least 1, --timeout positive and --overhead not negative")}
+	if batch.Size != 0 {
+		if batch.Size < 1 || batch.Concurrency < 1 || batch.Timeout <= 0 || batch.Overhead < 0 {
+			return process.UsageError{Err: errors.New("--batch and --concurrency must be at least 1, --timeout positive and --overhead not negative")}
 		}
 		rows = []row{batchRow("batch", batch, limit)}
 	} else {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -54,7 +55,7 @@ func DefaultConfig() Config {
 func (c Config) derived() Config {
 	c.Kafka.StartTimeout = c.Common.StartTimeout
 	if c.Kafka.Group == "" {
-		c.Kafka.Group = c.Common.Pipeline
+		c.Kafka.Group = cmp.Or(c.Common.Pipeline, "unnamed") // Validate asks for PIPELINE
 	}
 	return c
 }

@@ -144,18 +144,34 @@ func (s *Set) Load(args []string, lookup func(string) (string, bool)) error {
 			}
 		}
 	}
-	for { // the flag package stops at what is no flag; flags may follow it here
-		if err := s.Flags.Parse(args); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				return err
-			}
-			return errors.Join(append(faults, err)...)
-		}
-		if s.Flags.NArg() == 0 {
+	for { // the flag package stops at the first fault and at what is no flag
+		err := s.Flags.Parse(args)
+		rest := s.Flags.Args()
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return err
+		case err != nil:
+			faults = append(faults, err)
+			s.restore(args[:len(args)-len(rest)])
+		case len(rest) == 0:
 			return errors.Join(faults...)
+		default:
+			s.Args = append(s.Args, rest[0])
+			rest = rest[1:]
 		}
-		s.Args = append(s.Args, s.Flags.Arg(0))
-		args = s.Flags.Args()[1:]
+		args = rest
+	}
+}
+
+// restore sets the last flag of those parsed back to its default: its value could
+// not be read, and validation should not blame what that left behind.
+func (s *Set) restore(parsed []string) {
+	for i := len(parsed) - 1; i >= 0; i-- {
+		name, _, _ := strings.Cut(strings.TrimLeft(parsed[i], "-"), "=")
+		if f := s.Flags.Lookup(name); f != nil && strings.HasPrefix(parsed[i], "-") {
+			_ = f.Value.Set(f.DefValue)
+			return
+		}
 	}
 }
 

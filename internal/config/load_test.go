@@ -65,6 +65,12 @@ func TestLoadReportsEveryFault(t *testing.T) {
 	require.ErrorContains(t, err, "SIZE=big: ")
 	require.Equal(t, 7, s.Count, "a malformed value leaves the default")
 
+	s, _, err = load(t, nil, "--count=many", "--wait", "soon", "--nosuch", "--name", "x")
+	require.ErrorContains(t, err, "-count")
+	require.ErrorContains(t, err, "-wait")
+	require.ErrorContains(t, err, "-nosuch")
+	require.Equal(t, 7, s.Count)
+	require.Equal(t, "x", s.Name, "what can be read is read")
 	_, _, err = load(t, nil, "--help")
 	require.ErrorIs(t, err, flag.ErrHelp)
 }

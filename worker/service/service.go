@@ -64,6 +64,10 @@ func (w *Worker) work(ctx context.Context) error {
 		// An eager activity would bypass the queue, and with it priority.
 		DisableEagerActivities: true,
 		WorkerStopTimeout:      w.config.stopTimeout(),
+		// The SDK would send one heartbeat in 0.8 timeouts, and a frontend that
+		// is slow once would make a dead worker of a living one.
+		MaxHeartbeatThrottleInterval:     w.config.Sync.Lease.Heartbeat / 3,
+		DefaultHeartbeatThrottleInterval: w.config.Sync.Lease.Heartbeat / 3,
 		OnFatalError: func(err error) {
 			select {
 			case fatal <- err:
