@@ -17,10 +17,12 @@ import (
 // Store keeps rows; [store.Store] is the one for Spanner. Another one must
 // fence writes by CalledAt and recognise its own, as documented there. An error
 // that matches [store.ErrRefused] is about this row; any other means that the
-// store is out. Both methods get a deadline.
+// store is out. All methods get a deadline.
 type Store interface {
 	Read(ctx context.Context, account string) (store.Row, error)
 	Write(ctx context.Context, sync store.Sync) (contract.Outcome, error)
+	// Discard keeps a decision on record; it may be called again with the same ID.
+	Discard(ctx context.Context, d store.Discard) error
 }
 
 // Dependencies are what an attempt works with. All are required.
@@ -44,4 +46,5 @@ func New(cfg Config, deps Dependencies) *Activities { return &Activities{cfg: cf
 // Register registers the activities under the names that workflows call them by.
 func (a *Activities) Register(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(a.Sync, activity.RegisterOptions{Name: contract.Sync})
+	r.RegisterActivityWithOptions(a.RecordDiscard, activity.RegisterOptions{Name: contract.RecordDiscard})
 }

@@ -184,6 +184,7 @@ type fakeStore struct {
 	rows     map[string]store.Row
 	syncs    []store.Sync // committed
 	readErr  func() error
+	discards []store.Discard
 	writeErr func() error // instead of the write
 	lostErr  func() error // after it
 }
@@ -217,7 +218,7 @@ func (s *fakeStore) Write(ctx context.Context, w store.Sync) (contract.Outcome, 
 	}
 	s.rows[w.Account] = store.Row{
 		CalledAt: w.CalledAt, Through: contract.Advance(row.Through, w.Covered, w.Pending),
-		SyncID: w.SyncID, Attempt: w.Attempt, Deleted: w.Deleted,
+		SyncID: w.SyncID, Attempt: w.Attempt, Deleted: w.Deleted, Version: w.Version,
 	}
 	s.syncs = append(s.syncs, w)
 	if s.lostErr != nil {
@@ -229,6 +230,18 @@ func (s *fakeStore) Write(ctx context.Context, w store.Sync) (contract.Outcome, 
 		return contract.OutcomeDeleted, nil
 	}
 	return contract.OutcomeWritten, nil
+}
+
+func (s *fakeStore) Discard(_ context.Context, d store.Discard) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writeErr != nil {
+		if err := s.writeErr(); err != nil {
+			return err
+		}
+	}
+	s.discards = append(s.discards, d)
+	return nil
 }
 
 var errOut = &store.Error{Op: "test", Kind: store.ErrUnavailable, Reason: "Unavailable", Err: errors.New("secret-account is out")}

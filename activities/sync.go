@@ -62,7 +62,7 @@ func (a *attempt) run(ctx, waits context.Context) (contract.SyncResult, error) {
 	if covered {
 		a.deps.Metrics.Count("sync.skipped", 1)
 		a.deps.Metrics.Count("sync.outcomes", 1, "outcome:"+string(contract.OutcomeSkipped))
-		return contract.SyncResult{Outcome: contract.OutcomeSkipped, CalledAt: row.CalledAt, Through: row.Through}, nil
+		return contract.SyncResult{Outcome: contract.OutcomeSkipped, CalledAt: row.CalledAt, Through: row.Through, Version: row.Version}, nil
 	}
 	permit, err := a.permit(waits)
 	if err != nil {
@@ -72,11 +72,14 @@ func (a *attempt) run(ctx, waits context.Context) (contract.SyncResult, error) {
 	if err != nil {
 		return contract.SyncResult{}, err
 	}
+	if err := a.fresh(calledAt, response); err != nil {
+		return contract.SyncResult{}, err
+	}
 	outcome, err := a.write(ctx, row, calledAt, response)
 	if err != nil {
 		return contract.SyncResult{}, err
 	}
-	return contract.SyncResult{Outcome: outcome, CalledAt: calledAt, Through: row.Through}, nil
+	return contract.SyncResult{Outcome: outcome, CalledAt: calledAt, Through: row.Through, Version: response.Version}, nil
 }
 
 // waitUntil waits for an instant in Temporal's clock, if it is no further away
@@ -149,7 +152,7 @@ func (a *attempt) due(waits context.Context, row store.Row) (covered bool, err e
 		var next time.Time    // when the next change will be settled
 		allCovered := true
 		for _, r := range a.in.Pending {
-			covers := contract.Covers(r, row.CalledAt, a.settle, row.Through)
+			covers := a.covers(r, row)
 			allCovered = allCovered && covers
 			if r.Settled(now, a.settle) {
 				settled++
@@ -173,6 +176,13 @@ func (a *attempt) due(waits context.Context, row store.Row) (covered bool, err e
 			return false, nil
 		}
 	}
+}
+
+// covers reports whether the row covers a range. Its payload may be known to be
+// older than a change that its time alone would cover.
+func (a *attempt) covers(r contract.Range, row store.Row) bool {
+	covered, _ := contract.SplitAt([]contract.Range{r}, row.CalledAt, row.Version, a.settle, row.Through)
+	return len(covered) > 0
 }
 
 // permit returns a permit that has been started: the call must follow at once.

@@ -19,12 +19,13 @@ const firstRetry = 50 * time.Millisecond
 func (a *attempt) write(ctx context.Context, row store.Row, calledAt time.Time, response upstream.Response) (contract.Outcome, error) {
 	// What this call covers, by its time alone: changes that only the row's
 	// positions account for are not its merit, nor are they pending.
-	covered, pending := contract.Split(a.in.Pending, calledAt, a.settle, nil)
-	_, pending = contract.Split(pending, row.CalledAt, a.settle, row.Through)
+	covered, pending := contract.SplitAt(a.in.Pending, calledAt, response.Version, a.settle, nil)
+	_, pending = contract.SplitAt(pending, row.CalledAt, row.Version, a.settle, row.Through)
 	sync := store.Sync{
 		Account: a.in.Account, SyncID: a.syncID, Attempt: a.number, CalledAt: calledAt,
 		Payload: response.Body, Deleted: response.Deleted, Covered: covered, Pending: pending,
 		UpstreamStatus: response.Status, UpstreamDuration: response.Duration,
+		Version: response.Version, Tries: a.in.Tries + 1,
 	}
 	outcome, err := a.persist(ctx, sync)
 	if err == nil {

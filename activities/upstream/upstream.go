@@ -3,6 +3,8 @@ package upstream
 import (
 	"context"
 	"time"
+
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // Fetcher reads one account. Fetch makes at most one call, and its errors are
@@ -21,6 +23,8 @@ type Response struct {
 	Body     []byte        // valid JSON in UTF-8; nil if Deleted
 	Deleted  bool          // the account does not exist upstream
 	Duration time.Duration // from sending to the body's last byte
+	// Version says how new the answer is, if upstream does; see [contract.Version].
+	Version contract.Version
 }
 
 // Error is a call that brought nothing to write.
