@@ -60,16 +60,20 @@ func (l *loop) idle() time.Duration {
 	return time.Since(l.start) - last
 }
 
-// Check returns a [StuckError] for a loop whose lease is over.
+// Check returns a [StuckError] for the loop whose lease has been over for
+// longest, if there is one: others may only wait for it.
 func (w *Watchdog) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var stuck error
+	var over time.Duration
 	for _, l := range w.loops {
-		if idle := l.idle(); idle > l.lease {
-			return StuckError{Loop: l.name, Since: idle, Lease: l.lease}
+		if idle := l.idle(); idle-l.lease > over {
+			over = idle - l.lease
+			stuck = StuckError{Loop: l.name, Since: idle, Lease: l.lease}
 		}
 	}
-	return nil
+	return stuck
 }
 
 // Headroom returns the loop that is closest to the end of its lease and how much

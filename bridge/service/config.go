@@ -96,3 +96,19 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(faults...)
 }
+
+// calmSession is the session timeout below which pauses that are no failure,
+// for garbage collection, throttling or a jitter of the network, may cost a
+// member its place: it allows for three heartbeats that are lost or late.
+const calmSession = 10 * time.Second
+
+// Warnings returns what is allowed and probably not wanted, in one line each.
+func (c Config) Warnings() []string {
+	var warnings []string
+	if c.Kafka.SessionTimeout < calmSession {
+		warnings = append(warnings, fmt.Sprintf(
+			"KAFKA_SESSION_TIMEOUT=%s: a pause for garbage collection or a jitter of the network may take this member out of the group and rebalance it each time; %s or more is calm. That a loop is stuck shows by LOOP_LEASE, not by this",
+			c.Kafka.SessionTimeout, calmSession))
+	}
+	return warnings
+}

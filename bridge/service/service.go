@@ -105,6 +105,9 @@ func New(config Config, deps Deps) (*Bridge, error) {
 // A part that hangs does not delay the stop beyond SHUTDOWN_GRACE and a little,
 // nor keep this member in the group.
 func (b *Bridge) Run(ctx context.Context) error {
+	for _, warning := range b.config.Warnings() {
+		b.deps.Logger.Warn(warning)
+	}
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
