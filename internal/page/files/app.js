@@ -46,7 +46,10 @@ const show = (status) => {
     element("p", {className: "notice", textContent: text, dataset: {level}})));
   byId("tiles").replaceChildren(...view.tiles(status).map(tile));
   const meters = view.meters(status, rate);
-  byId("bounds").hidden = meters.length === 0;
+  const bounds = byId("bounds");
+  bounds.hidden = meters.length === 0;
+  bounds.querySelector("h2").textContent = view.bounds.title;
+  bounds.querySelector(".hint").textContent = view.bounds.hint;
   byId("meters").replaceChildren(...meters.map(meter));
   partitions(status);
   counters(status.metrics);

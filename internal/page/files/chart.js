@@ -1,6 +1,9 @@
 // A line chart of the last five minutes, drawn as SVG. Samples are
 // {at: seconds, values: [..], restarted: bool}; a value of null is a gap.
 const SPAN = 300;
+// Younger charts show less, so that there is something to see at once: seconds
+// shown, and between two labels.
+const STEPS = [[60, 15], [120, 30], [SPAN, 60]];
 const LEFT = 44, RIGHT = 8, TOP = 8, BOTTOM = 22, HEIGHT = 190;
 
 const svg = (name, attributes, parent) => {
@@ -53,8 +56,9 @@ export class Chart {
     const width = this.svg.clientWidth;
     if (!width || !this.samples.length) return;
     const latest = this.samples.at(-1).at;
+    const [span, step] = STEPS.find(([seconds]) => latest - this.samples[0].at <= seconds) ?? STEPS.at(-1);
     const top = this.top ?? niceTop(Math.max(...this.samples.flatMap((s) => s.values.map((v) => v ?? 0))));
-    const x = (at) => LEFT + (1 - (latest - at) / SPAN) * (width - LEFT - RIGHT);
+    const x = (at) => LEFT + (1 - (latest - at) / span) * (width - LEFT - RIGHT);
     const y = (value) => TOP + (1 - Math.min(1, Math.max(0, value / top))) * (HEIGHT - TOP - BOTTOM);
     this.svg.replaceChildren();
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
@@ -63,9 +67,9 @@ export class Chart {
       svg("line", {class: "gridline", x1: LEFT, x2: width - RIGHT, y1: at, y2: at}, this.svg);
       svg("text", {class: "axis", x: LEFT - 8, y: at + 4, "text-anchor": "end"}, this.svg).textContent = this.format(top * share, true);
     }
-    for (const ago of [300, 240, 180, 120, 60, 0]) {
-      svg("text", {class: "axis", x: x(latest - ago), y: HEIGHT - 4, "text-anchor": ago === 0 ? "end" : ago === SPAN ? "start" : "middle"}, this.svg)
-        .textContent = ago ? `−${ago / 60} min` : "now";
+    for (let ago = 0; ago <= span; ago += width < 420 ? 2 * step : step) {
+      svg("text", {class: "axis", x: x(latest - ago), y: HEIGHT - 4, "text-anchor": ago === 0 ? "end" : ago === span ? "start" : "middle"}, this.svg)
+        .textContent = ago === 0 ? "now" : ago % 60 ? `−${ago} s` : `−${ago / 60} min`;
     }
     for (const sample of this.samples.filter((s) => s.restarted)) {
       svg("line", {class: "restart", x1: x(sample.at), x2: x(sample.at), y1: TOP, y2: HEIGHT - BOTTOM}, this.svg)

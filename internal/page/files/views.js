@@ -29,9 +29,11 @@ export const bridge = {
       {label: "Oldest pending", key: "oldest_uncommitted_seconds", value: s.uncommitted > 0 ? age(s.oldest_uncommitted_seconds) : "–", note: "since the change"},
       {label: "Watermark lag", key: "lag", value: number(s.lag), note: "settling changes included"},
       {label: "Runs watched", key: "watched_runs", value: number(s.watched_runs), note: "open syncs in Temporal"},
-      {label: "Dead letters", key: "dead_letters", value: number(count(s, "bridge.dead_letters{accepted}")), level: count(s, "bridge.dead_letters{error}") > 0 ? "bad" : ""},
+      {label: "Dead letters", key: "dead_letters", value: number(count(s, "bridge.dead_letters{accepted}")), note: "no account in the record", level: count(s, "bridge.dead_letters{error}") > 0 ? "bad" : ""},
     ];
   },
+
+  bounds: {title: "Bounds", hint: "Where work is held back instead of piling up. At a limit fetching pauses; nothing is dropped."},
 
   meters: (s) => [
     {label: "Buffer: changes", key: "buffer_records", value: s.buffer_records, limit: s.bounds.buffer_records},
@@ -67,12 +69,13 @@ export const worker = {
       {label: "Upstream calls", key: "metrics.counts.sync.calls", value: number(calls), note: `${number(count(s, "sync.skipped"))} syncs needed none`},
       {label: "Calls saved", key: "saved", value: percent(saved(changes, calls)), note: "1 − calls ÷ changes"},
       {label: "Staleness", key: "staleness", value: staleness ? age(staleness.p50_seconds) : "–", note: staleness ? `half below; 99 % below ${age(staleness.p99_seconds)}` : "from change to row"},
-      {label: "Parked", key: "parked", value: number(parked), note: "set aside by this process; worker parked list", level: parked > 0 ? "bad" : ""},
+      {label: "Parked", key: "parked", value: number(parked), note: "since this process started", level: parked > 0 ? "bad" : ""},
       {label: "Upstream", key: "breaker.open", value: s.breaker.open ? "out" : "answers", level: s.breaker.open ? "bad" : "good", note: `${number(count(s, "sync.outcomes{failed}"))} syncs failed, ${number(count(s, "upstream.throttled"))} throttled`},
     ];
   },
 
-  // Upstream's demands for fewer calls lower what is granted; it recovers by itself.
+  bounds: {title: "Call budget", hint: "When upstream asks for fewer calls less is granted, and then gradually all again."},
+
   meters: (s, rate) => [
     {label: "Budget granted, calls/s", key: "metrics.gauges.budget.limit", value: s.metrics.gauges["budget.limit"] ?? s.budget_rps, limit: s.budget_rps, calm: true},
     {label: "Budget used, calls/s", key: "budget_used", value: Math.round(10 * (rate("budget.used") ?? 0)) / 10, limit: s.metrics.gauges["budget.limit"] ?? s.budget_rps, calm: true},
@@ -80,7 +83,7 @@ export const worker = {
 
   charts: [
     {title: "Changes and calls", hint: "The gap is what coalescing saves.", names: ["changes", "calls"], format: perSecond},
-    {title: "Saved share", hint: "Of all changes since the process started: 1 − calls ÷ changes.", names: ["saved"], format: (v) => percent(v), top: 1},
+    {title: "Saved share", hint: "Of all changes since the process started: 1 − calls ÷ changes.", names: ["saved"], format: (v, axis) => axis ? `${100 * v} %` : percent(v), top: 1},
     {title: "Staleness", hint: "From an account's first change to its row; the latest 512 syncs.", names: ["99 % below", "half below"], format: seconds},
   ],
 
