@@ -38,8 +38,8 @@ func (p *pipeline) verdict() verdict {
 	for _, c := range p.load.Changes() {
 		made = append(made, check.Made{Account: c.Account, At: c.At})
 	}
-	for _, lost := range check.Lost(made, rows, settle, nil) {
-		p.t.Errorf("lost: %s of %s", lost.Account, lost.At)
+	if lost := check.Lost(made, rows, settle, nil); len(lost) > 0 {
+		p.t.Errorf("%d changes lost, the first %s of %s", len(lost), lost[0].Account, lost[0].At)
 	}
 	if stale := check.Stale(rows, p.upstream.Truth()); len(stale) > 0 {
 		p.t.Errorf("stale: %q", stale)
@@ -52,7 +52,7 @@ func (p *pipeline) verdict() verdict {
 		p.t.Errorf("%d calls, of which %d were not written; the optimum is %d", len(v.calls), len(v.wasted), optimum)
 	}
 	for _, call := range v.wasted {
-		if row := v.rows[call.Account]; call.Start.After(row.CalledAt) {
+		if row, ok := v.rows[call.Account]; ok && call.Start.After(row.CalledAt) {
 			p.t.Errorf("%s was called at %s, although its row, called at %s, covered everything", call.Account, call.Start, row.CalledAt)
 		}
 	}

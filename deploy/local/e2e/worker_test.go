@@ -81,6 +81,7 @@ func TestWorkersKilledUnderLoad(t *testing.T) {
 	p.start("bridge")
 	workers := []*stack.Process{p.start("worker"), p.start("worker")}
 	p.traffic(load.Config{Accounts: 30, Rate: 8, Seed: 11})
+	p.upstream.Inject("", upstream.Fault{Delay: 300 * time.Millisecond}) // so that kills meet calls
 	kills := p.torment(20*time.Second, workers, nil)
 	p.drained()
 	v := p.verdict()
