@@ -15,11 +15,12 @@ import (
 func commands() []process.Command {
 	settings := service.DefaultConfig()
 	common := process.DefaultCommon("")
-	return append([]process.Command{
+	all := append([]process.Command{
 		runCommand(&settings),
 		migrateCommand(),
 		process.ConfigCommand(&settings, func() error { return settings.Validate() }),
 	}, parkedCommands(&common)...)
+	return append(all, auditCommands()...)
 }
 
 func runCommand(settings *service.Config) process.Command {

@@ -24,7 +24,9 @@ const (
 
 // Command is one command of a binary.
 type Command struct {
-	Name    string // with its arguments, in capitals: "where TOPIC/PARTITION/OFFSET"
+	// Name is the command with its arguments in capitals, those that may be
+	// missing in brackets: "where TOPIC/PARTITION/OFFSET", "audit [ACCOUNT]".
+	Name    string
 	Summary string // one line
 	Help    string // what else there is to know, may be empty
 	// Settings are pointers to the structs that the command loads, see
@@ -125,7 +127,7 @@ func (c Command) words() []string {
 func (c Command) arguments(args []string) error {
 	announced := strings.Fields(c.Name)[len(c.words()):]
 	switch {
-	case len(args) < len(announced):
+	case len(args) < len(announced) && !strings.HasPrefix(announced[len(args)], "["):
 		return fmt.Errorf("%s is missing", announced[len(args)])
 	case len(args) > len(announced):
 		return fmt.Errorf("unexpected argument %q", args[len(announced)])

@@ -58,6 +58,12 @@ func TestCommands(t *testing.T) {
 	_, stderr, code = invoke(t, command, "box", "open")
 	require.Equal(t, process.ExitUsage, code)
 	require.Equal(t, "tool box open: NAME is missing\n", stderr)
+	optional := command
+	optional.Name = "box open [NAME]"
+	_, stderr, code = invoke(t, optional, "box", "open")
+	require.Equal(t, process.ExitOK, code, stderr)
+	_, _, code = invoke(t, optional, "box", "open", "red", "blue")
+	require.Equal(t, process.ExitUsage, code)
 	_, stderr, code = invoke(t, command, "box", "open", "red", "blue")
 	require.Equal(t, process.ExitUsage, code)
 	require.Contains(t, stderr, `unexpected argument "blue"`)

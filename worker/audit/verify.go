@@ -1,0 +1,393 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// Kinds of a violation.
+const (
+	// Unsettled is a call that lists a change that had not settled for it.
+	Unsettled = "unsettled"
+	// UncalledFor is a sync with neither changes nor a replay behind it.
+	UncalledFor = "no-cause"
+	// OverBudget is more calls in a second than the budget.
+	OverBudget = "over-budget"
+	// RowDiffers is a row that is not what the last sync wrote.
+	RowDiffers = "row-differs"
+	// Uncovered is a committed change that no call covers and nobody owns.
+	Uncovered = "uncovered"
+	// ParkedEnded is a parked run that was ended by hand while changes were
+	// pending that nothing has covered since.
+	ParkedEnded = "parked-run-ended"
+)
+
+// Violation is one broken promise.
+type Violation struct {
+	Kind    string    `json:"kind"`
+	Account string    `json:"account,omitempty"`
+	At      time.Time `json:"at,omitzero"`
+	Run     string    `json:"run,omitempty"`
+	Text    string    `json:"text"`
+}
+
+// Counts says how much was looked at: no violations among nothing proves
+// nothing.
+type Counts struct {
+	Syncs        int `json:"syncs"`
+	Changes      int `json:"changes"` // covered by them
+	Replays      int `json:"replayed"`
+	Accounts     int `json:"accounts"`
+	BusiestCalls int `json:"busiest_second_calls"`
+	// Records is how many committed records were looked up; Pending and
+	// DeadLetters are those that no call covers but an open run or the
+	// dead-letter topic has.
+	Records     int `json:"records"`
+	Pending     int `json:"records_pending_in_open_runs"`
+	DeadLetters int `json:"records_dead_letters"`
+	// BrokenRuns is how many parked runs were ended from outside.
+	BrokenRuns int `json:"parked_runs_ended"`
+}
+
+// Report is the result of a verification.
+type Report struct {
+	Window     Window      `json:"window"`
+	Counts     Counts      `json:"counts"`
+	Unchecked  []string    `json:"unchecked,omitempty"` // what could not be looked at, and why
+	Violations []Violation `json:"violations"`
+}
+
+// Rules are what syncs are held against.
+type Rules struct {
+	// Settle is S where a run's own setting is not known any more.
+	Settle time.Duration
+	// Budget is the most calls in any second; 0: not checked.
+	Budget int
+	// Jitter is how much CalledAt may be off: it is Temporal's clock plus what
+	// has passed since the task arrived, which lacks the task's way.
+	Jitter time.Duration
+}
+
+// verification is one run of Verify.
+type verification struct {
+	*Auditor
+	rules  Rules
+	report Report
+	last   map[string]Sync // of each account, the one that should stand in its row
+	calls  []time.Time
+}
+
+// Verify checks the promises over the window.
+func (a *Auditor) Verify(ctx context.Context, w Window, rules Rules) (Report, error) {
+	v := &verification{Auditor: a, rules: rules, last: map[string]Sync{}}
+	v.report = Report{Window: w, Violations: []Violation{}}
+	if err := a.Log.Each(ctx, w, func(s Sync) error { return v.sync(ctx, s) }); err != nil {
+		return v.report, err
+	}
+	v.report.Counts.Accounts = len(v.last)
+	v.budget()
+	if err := v.rows(ctx); err != nil {
+		return v.report, err
+	}
+	if err := v.parked(ctx, w); err != nil {
+		return v.report, err
+	}
+	if a.Kafka == nil {
+		v.report.Unchecked = append(v.report.Unchecked, "whether every committed change is covered: KAFKA_BROKERS is not set")
+		return v.report, nil
+	}
+	return v.report, v.records(ctx, w)
+}
+
+func (v *verification) violation(kind, account, run string, at time.Time, format string, args ...any) {
+	v.report.Violations = append(v.report.Violations, Violation{Kind: kind, Account: account, Run: run, At: at, Text: fmt.Sprintf(format, args...)})
+}
+
+// sync checks one row of the log by itself.
+func (v *verification) sync(ctx context.Context, s Sync) error {
+	c := &v.report.Counts
+	c.Syncs++
+	c.Changes += int(s.Changes)
+	v.calls = append(v.calls, s.CalledAt)
+	if s.ReplayID != "" {
+		c.Replays++
+	}
+	if n := contract.Count(s.Sources); n != int(s.Changes) {
+		v.violation(UncalledFor, s.Account, s.SyncID, s.SyncedAt, "the row says %d changes, its sources add up to %d", s.Changes, n)
+	} else if n == 0 && s.ReplayID == "" && !s.Fenced() {
+		v.violation(UncalledFor, s.Account, s.SyncID, s.SyncedAt, "a call with neither changes nor a replay behind it")
+	}
+	if !s.Fenced() {
+		// The row is the newest call's; of equal times the later write's.
+		if last, ok := v.last[s.Account]; !ok || !s.CalledAt.Before(last.CalledAt) {
+			v.last[s.Account] = s
+		}
+	} else if _, ok := v.last[s.Account]; !ok {
+		v.last[s.Account] = Sync{Account: s.Account}
+	}
+	return v.settled(ctx, s)
+}
+
+// settled checks that the call was late enough for what it lists. A run keeps
+// the settings that applied to it, so one that seems too early is asked for them
+// before it is accused.
+func (v *verification) settled(ctx context.Context, s Sync) error {
+	early := func(settle time.Duration) []contract.Range {
+		var ranges []contract.Range
+		for _, r := range s.Sources {
+			if !r.Settled(s.CalledAt, settle) {
+				ranges = append(ranges, r)
+			}
+		}
+		return ranges
+	}
+	settle := v.rules.Settle
+	if len(early(settle)) == 0 {
+		return nil
+	}
+	whose := "as given"
+	run, err := v.Runs.Read(ctx, contract.AccountWorkflowID(v.Runs.Pipeline, s.Account), s.SyncID)
+	switch {
+	case err == nil:
+		if own, ok := v.Runs.settle(run); ok {
+			settle, whose = own, "in the run's settings"
+		}
+	case !errors.Is(err, ErrNoRun):
+		return err
+	}
+	for _, r := range early(settle) {
+		v.violation(Unsettled, s.Account, s.SyncID, s.SyncedAt, "%s of %s is listed as covered by the call of %s, %s later; S is %s %s",
+			rangesText([]contract.Range{r}), instant(r.Newest), instant(s.CalledAt), s.CalledAt.Sub(r.Newest), settle, whose)
+	}
+	return nil
+}
+
+// settle returns S of the run's activity.
+func (r *Runs) settle(run Run) (time.Duration, bool) {
+	for _, event := range run.Events {
+		if a := event.GetActivityTaskScheduledEventAttributes(); a != nil {
+			var in contract.SyncInput
+			if r.Converter.FromPayloads(a.GetInput(), &in) == nil {
+				return time.Duration(in.Settings.Settle), true
+			}
+		}
+	}
+	return 0, false
+}
+
+// budget checks the calls of every second.
+func (v *verification) budget() {
+	slices.SortFunc(v.calls, time.Time.Compare)
+	span := time.Second - v.rules.Jitter
+	from, reported := 0, time.Time{}
+	for to := range v.calls {
+		for v.calls[to].Sub(v.calls[from]) >= span {
+			from++
+		}
+		n := to - from + 1
+		v.report.Counts.BusiestCalls = max(v.report.Counts.BusiestCalls, n)
+		if v.rules.Budget > 0 && n > v.rules.Budget && v.calls[to].Sub(reported) >= time.Second {
+			reported = v.calls[to]
+			v.violation(OverBudget, "", "", v.calls[from], "%d calls within %s, the budget is %d a second", n, span, v.rules.Budget)
+		}
+	}
+	if v.rules.Budget == 0 {
+		v.report.Unchecked = append(v.report.Unchecked, "calls per second: no budget was given (UPSTREAM_RPS)")
+	}
+}
+
+// rows checks that rows are what the last sync wrote.
+func (v *verification) rows(ctx context.Context) error {
+	accounts := slices.Sorted(maps.Keys(v.last))
+	for from := 0; from < len(accounts); from += rowsAtOnce {
+		rows, err := v.Log.Rows(ctx, accounts[from:min(from+rowsAtOnce, len(accounts))])
+		if err != nil {
+			return err
+		}
+		for _, account := range accounts[from:min(from+rowsAtOnce, len(accounts))] {
+			v.row(account, rows)
+		}
+	}
+	return nil
+}
+
+func (v *verification) row(account string, rows map[string]Row) {
+	last := v.last[account]
+	row, exists := rows[account]
+	differs := func(format string, args ...any) {
+		v.violation(RowDiffers, account, last.SyncID, last.SyncedAt, format, args...)
+	}
+	switch {
+	case !exists:
+		differs("the log has syncs, the account has no row")
+	case last.SyncID == "":
+		// Fenced calls only, by a row that was written before the window.
+	case row.CalledAt.After(last.CalledAt):
+		// A later sync, outside the window: not ours to judge, but the payload is.
+		if row.PayloadHash != row.ActualHash {
+			differs("the payload's hash is %s, the row says %s", short(row.ActualHash), short(row.PayloadHash))
+		}
+	case row.SyncID != last.SyncID || row.Attempt != last.Attempt:
+		differs("the row is of run %s attempt %d called at %s; the last sync in the log is attempt %d called at %s",
+			row.SyncID, row.Attempt, instant(row.CalledAt), last.Attempt, instant(last.CalledAt))
+	case row.PayloadHash != last.PayloadHash:
+		differs("the row says hash %s, the last sync wrote %s", short(row.PayloadHash), short(last.PayloadHash))
+	case row.ActualHash != row.PayloadHash:
+		differs("the payload's hash is %s, the last sync wrote %s: somebody else has changed it", short(row.ActualHash), short(row.PayloadHash))
+	case row.Deleted != (last.Outcome == string(contract.OutcomeDeleted)):
+		differs("deleted in the row: %t; the last sync's outcome: %s", row.Deleted, last.Outcome)
+	}
+}
+
+// parked checks the parked runs that were ended from outside: their changes are
+// committed, and nobody else owns them.
+func (v *verification) parked(ctx context.Context, w Window) error {
+	return v.Runs.Broken(ctx, w, func(run Run) error {
+		v.report.Counts.BrokenRuns++
+		account, ranges, err := v.Runs.Took(run)
+		if err != nil || len(ranges) == 0 {
+			return err
+		}
+		rows, err := v.Log.Rows(ctx, []string{account})
+		if err != nil {
+			return err
+		}
+		row := rows[account]
+		settle, known := v.Runs.settle(run)
+		if !known {
+			settle = v.rules.Settle
+		}
+		_, open := contract.Split(ranges, row.CalledAt, settle, row.Through)
+		if len(open) == 0 {
+			return nil
+		}
+		end := run.Events[len(run.Events)-1]
+		by := end.GetWorkflowExecutionTerminatedEventAttributes()
+		v.violation(ParkedEnded, account, run.ID, end.GetEventTime().AsTime(), "%d changes were pending and no call has covered them since (%s); ended as %s by %q: %s; replay the account to read it again",
+			contract.Count(open), rangesText(open), run.Status, by.GetIdentity(), by.GetReason())
+		return nil
+	})
+}
+
+// lookAtOnce is how many accounts of records are looked up together.
+const lookAtOnce = 5000
+
+// records checks that every committed record of the window is covered, or owned
+// by a parked account, or a dead letter.
+func (v *verification) records(ctx context.Context, w Window) error {
+	committed, err := v.Kafka.Committed(ctx)
+	if err != nil {
+		return err
+	}
+	letters, err := v.Kafka.DeadLetters(ctx, w)
+	if err != nil {
+		return err
+	}
+	byAccount := map[string][]Change{}
+	err = v.Kafka.Window(ctx, w, committed, func(c Change) error {
+		v.report.Counts.Records++
+		if letters[c.String()] {
+			v.report.Counts.DeadLetters++
+			return nil
+		}
+		if c.Bad != "" {
+			if v.Kafka.DeadLetter != "" {
+				v.violation(Uncovered, "", "", c.Time, "%s is committed, has no usable account key (%s), and is not in %s", c, c.Bad, v.Kafka.DeadLetter)
+			}
+			return nil
+		}
+		byAccount[c.Account] = append(byAccount[c.Account], c)
+		if len(byAccount) < lookAtOnce {
+			return nil
+		}
+		defer clear(byAccount)
+		return v.owned(ctx, byAccount)
+	})
+	if err != nil {
+		return err
+	}
+	return v.owned(ctx, byAccount)
+}
+
+// owned checks the records of some accounts.
+func (v *verification) owned(ctx context.Context, byAccount map[string][]Change) error {
+	accounts := slices.Sorted(maps.Keys(byAccount))
+	rows, err := v.Log.Rows(ctx, accounts)
+	if err != nil {
+		return err
+	}
+	for _, account := range accounts {
+		row := rows[account]
+		var open []Change
+		for _, c := range byAccount[account] {
+			if !v.covers(row, c) {
+				open = append(open, c)
+			}
+		}
+		if len(open) == 0 {
+			continue
+		}
+		if err := v.owner(ctx, account, row, open); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// covers reports whether the row covers the change. The record's timestamp
+// stands for the change's time. Where the bridge goes by arrival its own is
+// later: then a change may pass here for a call that was a little early, but
+// none is accused wrongly. A timestamp from a clock that is ahead is excused by
+// the row's positions.
+func (v *verification) covers(row Row, c Change) bool {
+	as := contract.Range{Source: c.Source, First: c.Position, Last: c.Position, Oldest: c.Time, Newest: c.Time}
+	return contract.Covers(as, row.CalledAt, v.rules.Settle, row.Through)
+}
+
+// owner looks for the open run that owns the changes.
+func (v *verification) owner(ctx context.Context, account string, row Row, open []Change) error {
+	run, err := v.Runs.Read(ctx, contract.AccountWorkflowID(v.Runs.Pipeline, account), "")
+	if err != nil && !errors.Is(err, ErrNoRun) {
+		return err
+	}
+	state := "Temporal has no run of the account"
+	if err == nil {
+		if run.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			// A parked run owns what was committed. One that is not parked may
+			// have taken over from one, or be the redelivery of changes that the
+			// commit overtook: either way the changes are pending there.
+			_, took, err := v.Runs.Took(run)
+			if err != nil {
+				return err
+			}
+			open = slices.DeleteFunc(open, func(c Change) bool {
+				owned := slices.ContainsFunc(took, func(r contract.Range) bool { return r.Contains(c.Source, c.Position) })
+				if owned {
+					v.report.Counts.Pending++
+				}
+				return owned
+			})
+			state = "the open run " + run.ID + " has not taken them"
+		} else {
+			state = fmt.Sprintf("the account's last run %s is %s", run.ID, run.Status)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	called := "never called"
+	if !row.CalledAt.IsZero() {
+		called = "last called at " + instant(row.CalledAt)
+	}
+	v.violation(Uncovered, account, "", open[0].Time, "%d committed changes are covered by no call and owned by no run, the first %s; the account was %s; %s",
+		len(open), open[0], called, state)
+	return nil
+}
