@@ -52,9 +52,3 @@ func TestUnknownCommand(t *testing.T) {
 	require.Equal(t, process.ExitUsage, code)
 	require.Contains(t, stderr, `there is no command "parked lits"`)
 }
-
-func TestRetryNeedsAnAccount(t *testing.T) {
-	_, stderr, code := invoke(t, map[string]string{"PIPELINE": "crm", "TEMPORAL_ADDRESS": "127.0.0.1:1", "START_TIMEOUT": "10ms"}, "parked", "retry")
-	require.Equal(t, process.ExitUsage, code)
-	require.Contains(t, stderr, "ACCOUNT is missing")
-}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -32,6 +33,22 @@ type Account struct {
 	FirstAt    time.Time        `json:"first_change_at"`
 	NextTry    time.Time        `json:"next_try"`
 	Failure    contract.Failure `json:"failure"`
+	// Pending are those changes: what Discard drops.
+	Pending []contract.Range `json:"pending"`
+}
+
+// Filter chooses accounts. The zero Filter chooses all.
+type Filter struct {
+	Class          string        // of the latest failure; "" for any
+	ReasonContains string        // in the latest failure's reason, whatever the case
+	OlderThan      time.Duration // failing for at least this long
+}
+
+// Matches reports whether the filter chooses a.
+func (f Filter) Matches(a Account, now time.Time) bool {
+	return (f.Class == "" || f.Class == a.Failure.Class) &&
+		strings.Contains(strings.ToLower(a.Failure.Reason), strings.ToLower(f.ReasonContains)) &&
+		now.Sub(a.Failure.Since) >= f.OlderThan
 }
 
 // Accounts gives access to the parked accounts of one pipeline.
@@ -99,16 +116,37 @@ func (a *Accounts) Retry(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	// A plain signal would not wake a run that waits for its next try. Should
-	// the account recover in between, this starts a run that finds nothing to do
-	// and completes.
-	_, err = a.Client.SignalWithStartWorkflow(ctx, account.WorkflowID, contract.SignalRetry, nil,
-		client.StartWorkflowOptions{TaskQueue: a.TaskQueue, Memo: map[string]any{contract.MemoAccount: key}},
-		contract.AccountSync, contract.AccountSyncInput{Account: key})
-	if err != nil {
+	return a.RetryShown(ctx, account)
+}
+
+// RetryShown is [Accounts.Retry] for an account that was read before.
+func (a *Accounts) RetryShown(ctx context.Context, account Account) error {
+	if err := a.wake(ctx, account, contract.SignalRetry, nil); err != nil {
 		return fmt.Errorf("retry %s: %w", account.WorkflowID, err)
 	}
 	return nil
+}
+
+// Discard has the changes dropped that account shows as pending, and no others,
+// and puts on record who wanted that and why. The account's run carries it out
+// once a worker takes it up: the row of the sync log comes first. It does nothing
+// if the account is not parked any more by then.
+func (a *Accounts) Discard(ctx context.Context, account Account, operator, reason string) error {
+	err := a.wake(ctx, account, contract.SignalDiscard, contract.Discard{Ranges: account.Pending, Operator: operator, Reason: reason})
+	if err != nil {
+		return fmt.Errorf("discard %s: %w", account.WorkflowID, err)
+	}
+	return nil
+}
+
+// wake signals the account's run. A plain signal would not wake one that waits
+// for its next try. Should the account recover in between, this starts a run that
+// finds nothing to do and completes.
+func (a *Accounts) wake(ctx context.Context, account Account, signal string, payload any) error {
+	_, err := a.Client.SignalWithStartWorkflow(ctx, account.WorkflowID, signal, payload,
+		client.StartWorkflowOptions{TaskQueue: a.TaskQueue, Memo: map[string]any{contract.MemoAccount: account.Account}},
+		contract.AccountSync, contract.AccountSyncInput{Account: account.Account})
+	return err
 }
 
 // read reads what is known of a parked run from its start event.
@@ -131,7 +169,7 @@ func (a *Accounts) read(ctx context.Context, workflowID, runID string) (Account,
 	}
 	account := Account{
 		Account: in.Account, WorkflowID: workflowID, RunID: runID,
-		Changes: contract.Count(in.Pending), Failure: *in.Failure,
+		Changes: contract.Count(in.Pending), Failure: *in.Failure, Pending: in.Pending,
 		NextTry: event.GetEventTime().AsTime().Add(started.GetFirstWorkflowTaskBackoff().AsDuration()),
 	}
 	if len(in.Pending) > 0 {
