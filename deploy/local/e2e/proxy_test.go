@@ -21,10 +21,12 @@ import (
 type proxy struct {
 	address string
 	target  *grpc.ClientConn
+	server  *grpc.Server
 
-	mu     sync.Mutex
-	method string        // last element of the name of the one to hold
-	held   chan struct{} // closed when it was called
+	mu      sync.Mutex
+	method  string        // last element of the name of the one to hold
+	held    chan struct{} // closed when it was called
+	release chan struct{} // closed when it may go on
 }
 
 // newProxy starts a proxy in front of the server at target.
@@ -40,50 +42,59 @@ func newProxy(t *testing.T, target string) *proxy {
 		t.Fatal(err)
 	}
 	x := &proxy{address: listener.Addr().String(), target: conn}
-	server := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(x.handle), grpc.MaxRecvMsgSize(64<<20))
+	x.server = grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(x.handle), grpc.MaxRecvMsgSize(64<<20))
 	var wg sync.WaitGroup
-	wg.Go(func() { server.Serve(listener) }) //nolint:errcheck // ends with Stop
-	t.Cleanup(func() { server.Stop(); wg.Wait(); conn.Close() })
+	wg.Go(func() { x.server.Serve(listener) }) //nolint:errcheck // ends with Stop
+	t.Cleanup(func() { x.cut(); wg.Wait(); conn.Close() })
 	return x
 }
 
-// hold holds back every later request of the method until its client is gone;
-// none reaches the server. The channel is closed when the first has come.
+// hold holds back every later request of the method until pass is called; those
+// whose client is gone by then never reach the server. The channel is closed
+// when the first has come.
 func (x *proxy) hold(method string) <-chan struct{} {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.method, x.held = method, make(chan struct{})
+	x.method, x.held, x.release = method, make(chan struct{}), make(chan struct{})
 	return x.held
 }
 
-// pass lets everything through again.
+// cut ends all connections and accepts no more.
+func (x *proxy) cut() { x.server.Stop() }
+
+// pass lets through what is held back, and everything later.
 func (x *proxy) pass() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.method = ""
+	close(x.release)
 }
 
-// holds reports whether the method is held back, and says so to whoever waits.
-func (x *proxy) holds(method string) bool {
+// holds returns what a request of the method has to wait for, nil if nothing,
+// and says to whoever waits that it has come.
+func (x *proxy) holds(method string) (release <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.method == "" || !strings.HasSuffix(method, "/"+x.method) {
-		return false
+		return nil
 	}
 	select {
 	case <-x.held:
 	default:
 		close(x.held)
 	}
-	return true
+	return x.release
 }
 
 // handle forwards one call of any kind, message by message.
 func (x *proxy) handle(_ any, down grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(down)
-	if x.holds(method) {
-		<-down.Context().Done()
-		return down.Context().Err()
+	if release := x.holds(method); release != nil {
+		select {
+		case <-release:
+		case <-down.Context().Done():
+			return down.Context().Err()
+		}
 	}
 	ctx, cancel := context.WithCancel(down.Context())
 	defer cancel()

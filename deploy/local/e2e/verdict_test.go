@@ -8,6 +8,7 @@ import (
 
 	"github.com/quiesce-io/quiesce/deploy/local/check"
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // verdict is what became of a pipeline's changes.
@@ -15,8 +16,8 @@ type verdict struct {
 	rows  map[string]check.Row
 	syncs []check.Sync
 	calls []upstream.Call
-	// wasted are the calls without a row in the sync log: those that failed, and
-	// those whose worker died before it had written.
+	// wasted are the calls without a row in the sync log: those that failed, those
+	// whose worker died before it had written, and those that were fenced.
 	wasted []upstream.Call
 }
 
@@ -64,7 +65,9 @@ func (p *pipeline) verdict() verdict {
 func (v *verdict) match() {
 	written := map[string][]time.Time{}
 	for _, s := range v.syncs {
-		written[s.Account] = append(written[s.Account], s.CalledAt)
+		if s.Outcome != string(contract.OutcomeFenced) {
+			written[s.Account] = append(written[s.Account], s.CalledAt)
+		}
 	}
 	for _, times := range written {
 		slices.SortFunc(times, time.Time.Compare)
