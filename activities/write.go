@@ -24,7 +24,7 @@ func (a *attempt) write(ctx context.Context, row store.Row, calledAt time.Time, 
 	sync := store.Sync{
 		Account: a.in.Account, SyncID: a.syncID, Attempt: a.number, CalledAt: calledAt,
 		Payload: response.Body, Deleted: response.Deleted, Covered: covered, Pending: pending,
-		UpstreamStatus: response.Status, UpstreamDuration: response.Duration,
+		UpstreamStatus: response.Status, UpstreamDuration: response.Duration, ReplayID: a.in.ReplayID,
 		Version: response.Version, Tries: a.in.Tries + 1,
 	}
 	outcome, err := a.persist(ctx, sync)

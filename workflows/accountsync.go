@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -10,8 +11,11 @@ import (
 )
 
 // parkedPriority is the task-queue priority of parked accounts; the server's
-// default, 3, is that of live changes.
-const parkedPriority = 5
+// default, 3, is that of live changes; replays come between them.
+const (
+	replayPriority = 4
+	parkedPriority = 5
+)
 
 // AccountSync is one sync of one account. It is registered twice, as
 // [contract.AccountSync] and, for accounts that have been set aside, as
@@ -27,21 +31,24 @@ func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.A
 		changes:  workflow.GetSignalChannel(ctx, contract.SignalChanges),
 		retry:    workflow.GetSignalChannel(ctx, contract.SignalRetry),
 		giveUp:   workflow.GetSignalChannel(ctx, contract.SignalDiscard),
+		replay:   workflow.GetSignalChannel(ctx, contract.SignalReplay),
 		parked:   in.Parked(),
+		replays:  in.Replays,
 	}
 	run.drain()
 	run.discard(ctx)
-	if len(run.pending) == 0 && run.discarded > 0 {
+	if run.nothingToDo() && run.discarded > 0 {
 		return contract.AccountSyncResult{Outcome: contract.OutcomeDiscarded}, nil
 	}
-	if len(run.pending) == 0 {
+	if run.nothingToDo() {
 		// Somebody retried an account that had nothing to do.
 		return contract.AccountSyncResult{Outcome: contract.OutcomeSkipped}, nil
 	}
 	// The first changes are due by the oldest; what will have settled by then
 	// need not be told apart any more.
-	due := contract.FirstChange(run.pending).Add(run.delay())
+	due := run.due()
 	run.pending = contract.Coalesce(run.pending, due, run.settings)
+	served := run.replays
 
 	var result contract.SyncResult
 	err := workflow.ExecuteActivity(run.activityContext(ctx), contract.Sync, contract.SyncInput{
@@ -50,6 +57,7 @@ func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.A
 		NotBefore:   due,
 		LastFailure: run.lastFailure(),
 		Tries:       run.tries(),
+		ReplayID:    contract.ReplayIDs(served),
 		Settings:    run.settings,
 	}).Get(ctx, &result)
 	if err != nil {
@@ -58,7 +66,7 @@ func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.A
 		}
 		return run.failed(ctx, err)
 	}
-	return run.synced(ctx, result)
+	return run.synced(ctx, result, served)
 }
 
 // accountRun is the state of one run. Nothing in it outlives the run: what the
@@ -72,10 +80,12 @@ type accountRun struct {
 	parked    bool // the run began as that of an account that was set aside
 	discards  []contract.Discard
 	discarded int // how many of them have been carried out
+	replays   []contract.ReplayRequest
 
 	changes workflow.ReceiveChannel
 	retry   workflow.ReceiveChannel
 	giveUp  workflow.ReceiveChannel
+	replay  workflow.ReceiveChannel
 }
 
 func (r *accountRun) settle() time.Duration { return time.Duration(r.settings.Settle) }
@@ -86,6 +96,18 @@ func (r *accountRun) lastFailure() time.Time {
 		return time.Time{}
 	}
 	return r.failure.ChargedAt
+}
+
+// nothingToDo reports whether no change and no replay wants a call.
+func (r *accountRun) nothingToDo() bool { return len(r.pending) == 0 && len(r.replays) == 0 }
+
+// due is when the call is to be made: by the oldest change, at once where a
+// replay alone asks for it. So a replay joins the call of changes that wait.
+func (r *accountRun) due() time.Time {
+	if len(r.pending) == 0 {
+		return time.Time{}
+	}
+	return contract.FirstChange(r.pending).Add(r.delay())
 }
 
 func (r *accountRun) tries() int {
@@ -118,6 +140,13 @@ func (r *accountRun) drain() {
 		r.discards = append(r.discards, decision)
 		decision = contract.Discard{}
 	}
+	var request contract.ReplayRequest
+	for r.replay.ReceiveAsync(&request) {
+		if !slices.ContainsFunc(r.replays, func(known contract.ReplayRequest) bool { return known.ID == request.ID }) {
+			r.replays = append(r.replays, request)
+		}
+		request = contract.ReplayRequest{}
+	}
 }
 
 // activityContext sets the leases of one attempt. The server repeats only what
@@ -136,40 +165,57 @@ func (r *accountRun) activityContext(ctx workflow.Context) workflow.Context {
 			},
 		},
 	}
-	if r.failure != nil && r.failure.Parked {
+	switch {
+	case r.failure != nil && r.failure.Parked:
 		options.Priority = temporal.Priority{PriorityKey: parkedPriority}
+	case len(r.pending) == 0:
+		options.Priority = temporal.Priority{PriorityKey: replayPriority}
 	}
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// synced ends a run whose activity came back with a result.
-func (r *accountRun) synced(ctx workflow.Context, result contract.SyncResult) (contract.AccountSyncResult, error) {
+// synced ends a run whose activity came back with a result, and with it the
+// replays that had asked before it was scheduled: one that asked later may have
+// been too late for the call.
+func (r *accountRun) synced(ctx workflow.Context, result contract.SyncResult, served []contract.ReplayRequest) (contract.AccountSyncResult, error) {
 	r.drain()
 	if result.Outcome == contract.OutcomeFenced {
 		// A newer call has written. Its row says what it covers; the next run
 		// asks it.
-		return contract.AccountSyncResult{}, r.continueAsNew(ctx, nil, 0)
+		return contract.AccountSyncResult{}, r.continueAsNew(ctx, nil, nil, 0)
+	}
+	var replayed *contract.Replayed
+	if len(served) > 0 {
+		replayed = &contract.Replayed{Outcome: result.Outcome}
+		for _, request := range served {
+			replayed.IDs = append(replayed.IDs, request.ID)
+		}
+		r.replays = r.replays[len(served):] // drain only appends
 	}
 	covered, pending := contract.SplitAt(r.pending, result.CalledAt, result.Version, r.settle(), result.Through)
 	r.pending, r.failure = pending, nil
-	if len(pending) == 0 {
+	if r.nothingToDo() {
 		return contract.AccountSyncResult{
 			CalledAt: result.CalledAt,
 			Covered:  covered,
 			Outcome:  result.Outcome,
+			Replayed: replayed,
 		}, nil
 	}
 	// Late joiners get a call of their own, by their own oldest change.
 	workflow.GetMetricsHandler(ctx).Counter("sync.follow_ups").Inc(1)
-	due := contract.FirstChange(pending).Add(r.delay())
-	return contract.AccountSyncResult{}, r.continueAsNew(ctx, covered, due.Sub(workflow.Now(ctx)))
+	wait := time.Duration(0)
+	if len(pending) > 0 {
+		wait = r.due().Sub(workflow.Now(ctx))
+	}
+	return contract.AccountSyncResult{}, r.continueAsNew(ctx, covered, replayed, wait)
 }
 
 // failed ends a run whose activity failed, outlived its lease or lost its worker.
 func (r *accountRun) failed(ctx workflow.Context, err error) (contract.AccountSyncResult, error) {
 	r.drain()
 	r.discard(ctx)
-	if len(r.pending) == 0 {
+	if r.nothingToDo() {
 		return contract.AccountSyncResult{Outcome: contract.OutcomeDiscarded}, nil
 	}
 	attempt := classify(err, workflow.Now(ctx))
@@ -180,13 +226,13 @@ func (r *accountRun) failed(ctx workflow.Context, err error) (contract.AccountSy
 			"failures", r.failure.Count, "since", r.failure.Since, "reason", r.failure.Reason)
 		workflow.GetMetricsHandler(ctx).Counter("parked.entered").Inc(1)
 	}
-	return contract.AccountSyncResult{}, r.continueAsNew(ctx, nil, backoff(*r.failure, attempt, workflow.GetInfo(ctx).WorkflowExecution.RunID))
+	return contract.AccountSyncResult{}, r.continueAsNew(ctx, nil, nil, backoff(*r.failure, attempt, workflow.GetInfo(ctx).WorkflowExecution.RunID))
 }
 
 // continueAsNew ends the run and has the next one start after wait. What will
 // have settled by then is merged, which keeps the input of an account that fails
 // for days as small as that of one that works.
-func (r *accountRun) continueAsNew(ctx workflow.Context, covered []contract.Range, wait time.Duration) error {
+func (r *accountRun) continueAsNew(ctx workflow.Context, covered []contract.Range, replayed *contract.Replayed, wait time.Duration) error {
 	wait = max(wait, 0)
 	next := contract.AccountSyncInput{
 		Account:  r.account,
@@ -194,6 +240,8 @@ func (r *accountRun) continueAsNew(ctx workflow.Context, covered []contract.Rang
 		Covered:  covered,
 		Failure:  r.failure,
 		Settings: r.settings,
+		Replays:  r.replays,
+		Replayed: replayed,
 	}
 	name := contract.AccountSync
 	if next.Parked() {

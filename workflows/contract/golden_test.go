@@ -28,6 +28,10 @@ func TestPayloads(t *testing.T) {
 		Count: 2, Tries: 3, Since: at(30), Last: at(60), Class: contract.ClassTransient, Reason: "upstream answered 500", Parked: true, ParkedTries: 1,
 	}
 	through := []contract.Through{{Source: accounts, Position: contract.Position{Epoch: 4, Offset: 6}}}
+	progress := contract.ReplayProgress{
+		Next: contract.ReplayCursor{Range: 1, Offset: 7}, Ahead: []contract.ReplayCursor{{Range: 1, Offset: 9}}, Complete: true,
+		Counts: contract.ReplayCounts{Synced: 5, Unchanged: 3, Changed: 2, Parked: 1, Invalid: 4},
+	}
 	for name, payload := range map[string]any{
 		"changes":             contract.Changes{Ranges: pending, Settings: settings},
 		"account-sync-input":  contract.AccountSyncInput{Account: "alice", Pending: pending, Covered: covered, Failure: failure, Settings: settings},
@@ -44,7 +48,17 @@ func TestPayloads(t *testing.T) {
 		"sync-result-versioned": contract.SyncResult{
 			Outcome: contract.OutcomeWritten, CalledAt: at(30), Version: version("2026-11-30T12:00:00.5Z"),
 		},
-		"sync-input-again": contract.SyncInput{Account: "alice", Pending: pending, NotBefore: at(41), LastFailure: at(30), Tries: 2, Settings: settings},
+		"account-sync-input-replay": contract.AccountSyncInput{Account: "alice", Settings: settings,
+			Replays: []contract.ReplayRequest{{ID: "r2", Operator: "ada"}}, Replayed: &contract.Replayed{IDs: []string{"r1"}, Outcome: contract.OutcomeUnchanged}},
+		"account-sync-result-replay": contract.AccountSyncResult{CalledAt: at(30), Outcome: contract.OutcomeUnchanged,
+			Replayed: &contract.Replayed{IDs: []string{"r1"}, Outcome: contract.OutcomeUnchanged}},
+		"sync-input-replay": contract.SyncInput{Account: "alice", ReplayID: "r1,r2", Settings: settings},
+		"replay-request":    contract.ReplayRequest{ID: "r1", Operator: "ada"},
+		"replay-input": contract.ReplayInput{ID: "r1", Operator: "ada", Reason: "drill", What: "accounts/0 from 5 to 9", InFlight: 20, MaxPerSecond: 2.5,
+			Ranges: []contract.ReplayRange{{Topic: "accounts", From: 5, To: 9}}, Paused: true, Progress: progress},
+		"replay-input-accounts": contract.ReplayInput{ID: "r1", Operator: "ada", Reason: "drill", What: "1 account", InFlight: 20, Accounts: []string{"alice"}},
+		"replay-state":          contract.ReplayState{ID: "r1", Operator: "ada", Reason: "drill", What: "accounts/0 from 5 to 9", Paused: true, Progress: progress},
+		"sync-input-again":      contract.SyncInput{Account: "alice", Pending: pending, NotBefore: at(41), LastFailure: at(30), Tries: 2, Settings: settings},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", name+".json")

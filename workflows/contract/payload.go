@@ -118,6 +118,10 @@ type AccountSyncInput struct {
 	Covered  []Range  `json:"covered,omitempty"`
 	Failure  *Failure `json:"failure,omitempty"`
 	Settings Settings `json:"settings"`
+	// Replays are the replays that still want a call, Replayed those that the
+	// previous run served.
+	Replays  []ReplayRequest `json:"replays,omitempty"`
+	Replayed *Replayed       `json:"replayed,omitempty"`
 }
 
 // Parked reports whether a run with this input is that of a parked account.
@@ -129,6 +133,7 @@ type AccountSyncResult struct {
 	CalledAt time.Time `json:"called_at"`
 	Covered  []Range   `json:"covered"`
 	Outcome  Outcome   `json:"outcome"`
+	Replayed *Replayed `json:"replayed,omitempty"`
 }
 
 // Outcome says what a sync did.
@@ -155,7 +160,10 @@ type SyncInput struct {
 	// none. A new one is charged if others have succeeded since.
 	LastFailure time.Time `json:"last_failure,omitzero"`
 	// Tries is how many attempts in a row have failed before this one.
-	Tries    int      `json:"tries,omitempty"`
+	Tries int `json:"tries,omitempty"`
+	// ReplayID names the replays that asked for the call, see [ReplayIDs]. With
+	// one it is made whatever the row covers, and Pending may be empty.
+	ReplayID string   `json:"replay_id,omitempty"`
 	Settings Settings `json:"settings"`
 }
 
