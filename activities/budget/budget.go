@@ -11,8 +11,9 @@ import (
 const MaxPermitAge = 50 * time.Millisecond
 
 var (
-	// ErrStale is returned by [Permit.Start] for a permit that is too old. Its
-	// slot is given back already; acquire another.
+	// ErrStale is returned by [Permit.Start] for a permit that is too old, or
+	// older than the news that upstream is out. Its slot is given back already;
+	// acquire another.
 	ErrStale = errors.New("permit is too old to be used")
 	// ErrNoPermit is returned by [Budget.Acquire] when its context ended first.
 	// The context's error is wrapped as well.
@@ -25,6 +26,28 @@ type Budget interface {
 	// Acquire waits for a permit until ctx ends, and returns [ErrNoPermit] then.
 	// Every permit must end in Start or Release.
 	Acquire(ctx context.Context) (Permit, error)
+
+	// Suspect says that upstream may be out. A budget that is shared makes sure
+	// that nobody else knows so before it gives another permit.
+	Suspect()
+	// Suspend says that upstream is out: no permits from now on but probes. The
+	// cause is one line without account data.
+	Suspend(cause string)
+	// Resume says that a call succeeded. It ends an outage, if the call was a
+	// probe.
+	Resume()
+	// Outage returns what is known of an outage; it is the same for all who
+	// share the budget.
+	Outage() Outage
+}
+
+// Outage is the state of the circuit breaker.
+type Outage struct {
+	Open bool `json:"open"`
+	// Since is when it opened, by this process's clock; zero while closed.
+	Since time.Time `json:"since,omitzero"`
+	// Cause is what the calls that opened it failed with, "401 for everybody".
+	Cause string `json:"cause,omitempty"`
 }
 
 // Permit allows exactly one call. It is used by one goroutine, except that

@@ -6,11 +6,11 @@ import (
 	"github.com/quiesce-io/quiesce/internal/config"
 )
 
-// Config holds the settings of a [Limiter].
+// Config holds the settings of a budget.
 type Config struct {
 	// UpstreamRPS has no default: how much of upstream's ceiling is ours is
 	// nothing that a program could guess. Unset is -1.
-	UpstreamRPS int `env:"UPSTREAM_RPS" help:"Upstream calls that may start in any one second, retries included; required; 0 pauses all calls."`
+	UpstreamRPS int `env:"UPSTREAM_RPS" help:"Upstream calls that the whole fleet may start in any one second, retries included; required; 0 pauses all calls. What worker budget set ordered holds until this is changed."`
 }
 
 // Default returns a Config in which UPSTREAM_RPS is still missing.

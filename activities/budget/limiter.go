@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -13,26 +12,44 @@ import (
 
 const (
 	// window is a second and what a request's way to upstream may vary by: calls
-	// that leave evenly can arrive a little closer together. It costs 3% of the
+	// that leave evenly can arrive a little closer together. It costs 2% of the
 	// rate.
-	window = time.Second + 30*time.Millisecond
+	window = time.Second + 20*time.Millisecond
+
+	// evenly is the part of a window over which as many permits are given as it
+	// allows. Without that they come in bursts, once a window: a burst into an
+	// upstream that has just gone out is many calls that need not have been made.
+	// It is less than all of the window, so that what is left over is caught up.
+	evenly = window * 8 / 10
+	// early is how much a permit may come before its time, because timers come
+	// after theirs.
+	early = 20 * time.Millisecond
 
 	// maxPause caps what a single Retry-After can do to everybody.
 	maxPause = time.Minute
 	// defaultPause is taken where upstream did not say for how long.
 	defaultPause = time.Second
 
-	// recovery is the time in which a halved rate climbs back by half of the
-	// full rate.
-	recovery = 30 * time.Second
+	// probeEvery is the time between two probes of a Limiter that nobody grants
+	// them to.
+	probeEvery = 5 * time.Second
 )
 
-// Limiter is a [Budget] for one process: never more than a rate of call starts
-// in any sliding second, at least 95% of it when there is always somebody
-// waiting. The zero value is not usable; take [NewLimiter].
+// Limiter is a [Budget] for one process: never more call starts in any sliding
+// second than the limit that was in force, at least 95% of it when there is
+// always somebody waiting. The zero value is not usable; take [NewLimiter].
+//
+// The limit may change while calls are under way. The Limiter counts the calls
+// that may fall into a window that ends now or later: those sent in the last
+// window, and those with a permit that are not sent yet. It gives a permit only
+// while that count is below the limit of this moment. So a lower limit holds for
+// new permits at once, and what had been permitted under the old one is never
+// more than it allowed.
 type Limiter struct {
 	metrics telemetry.Metrics
-	rate    int // the configured rate; 0 pauses
+	// Hooks of a [Fleet], called without a lock; nil: nobody's.
+	waiting   func(demand int)               // somebody has to wait
+	throttled func(retryAfter time.Duration) // upstream asked for fewer calls
 
 	mu      sync.Mutex
 	waiters list.List   // of *waiter, first come first served
@@ -40,11 +57,23 @@ type Limiter struct {
 	sent    []time.Time // ascending; those of the last window
 	timer   *time.Timer // calls serve when the next slot is due; nil without waiters
 
-	allowed      float64   // the rate now: halved when throttled, recovering
-	recoveredAt  time.Time // when allowed was last brought up to date
-	decreasedAt  time.Time // when it was last halved
-	pausedUntil  time.Time
-	reportedRate float64
+	grant       grant
+	next        time.Time // when evenly gives the next permit
+	pausedUntil time.Time // upstream asked for it
+	heldUntil   time.Time // see Suspect
+	outage      Outage
+	era         int       // grows as an outage begins; older permits are void
+	probeAt     time.Time // the next probe of its own; only with ownProbes
+	ownProbes   bool
+	demand      demand
+}
+
+// grant is what may be called.
+type grant struct {
+	limit int       // calls in a window
+	until time.Time // none from then on; zero: no end
+	left  int       // calls in all; negative: no bound
+	id    int       // tells one grant from the next
 }
 
 type waiter struct {
@@ -54,22 +83,10 @@ type waiter struct {
 // NewLimiter returns a Limiter of cfg.UpstreamRPS calls a second. It starts no
 // goroutine.
 func NewLimiter(cfg Config, metrics telemetry.Metrics) *Limiter {
-	l := &Limiter{metrics: metrics, rate: cfg.UpstreamRPS, allowed: float64(cfg.UpstreamRPS), reportedRate: -1}
-	l.report()
+	l := &Limiter{metrics: metrics, grant: grant{limit: cfg.UpstreamRPS, left: -1}, ownProbes: true}
+	metrics.Gauge("upstream.breaker", 0)
+	metrics.Gauge("budget.limit", float64(cfg.UpstreamRPS))
 	return l
-}
-
-// Limit returns the rate that holds now, in calls per second: the configured
-// one, less while upstream asks for fewer, 0 while it is paused.
-func (l *Limiter) Limit() float64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	l.recover(now)
-	if now.Before(l.pausedUntil) {
-		return 0
-	}
-	return l.allowed
 }
 
 // Acquire implements [Budget].
@@ -81,8 +98,17 @@ func (l *Limiter) Acquire(ctx context.Context) (Permit, error) {
 	l.mu.Lock()
 	element := l.waiters.PushBack(w)
 	l.serve()
+	wants := l.demand.value(time.Now(), l.grant.limit)
 	l.mu.Unlock()
 
+	select {
+	case p := <-w.granted:
+		return p, nil
+	default:
+	}
+	if l.waiting != nil {
+		l.waiting(wants)
+	}
 	select {
 	case p := <-w.granted:
 		return p, nil
@@ -92,12 +118,11 @@ func (l *Limiter) Acquire(ctx context.Context) (Permit, error) {
 	defer l.mu.Unlock()
 	select {
 	case p := <-w.granted: // granted between the context's end and the lock
-		l.open--
-		p.state = ended
+		p.release()
 	default:
 		l.waiters.Remove(element)
+		l.serve()
 	}
-	l.serve()
 	return nil, fmt.Errorf("%w: %w", ErrNoPermit, context.Cause(ctx))
 }
 
@@ -105,40 +130,37 @@ func (l *Limiter) Acquire(ctx context.Context) (Permit, error) {
 // The caller holds mu.
 func (l *Limiter) serve() {
 	now := time.Now()
-	l.recover(now)
-	l.report()
-	for len(l.sent) > 0 && now.Sub(l.sent[0]) >= window {
-		l.sent = l.sent[1:]
-	}
-	for l.waiters.Len() > 0 && !now.Before(l.pausedUntil) && l.open+len(l.sent) < l.slots() {
+	l.forget(now)
+	l.demand.see(now, l.open+len(l.sent)+l.waiters.Len())
+	for l.waiters.Len() > 0 && l.may(now) {
 		front := l.waiters.Front()
 		l.waiters.Remove(front)
 		l.open++
-		front.Value.(*waiter).granted <- &permit{limiter: l, at: now}
+		if l.grant.left > 0 {
+			l.grant.left--
+		}
+		if l.outage.Open {
+			l.probeAt = now.Add(probeEvery)
+		}
+		if least := now.Add(-early); l.next.Before(least) {
+			l.next = least
+		}
+		l.next = l.next.Add(l.grant.spacing())
+		front.Value.(*waiter).granted <- &permit{limiter: l, at: now, era: l.era, grant: l.grant.id}
 	}
-
 	if l.timer != nil {
 		l.timer.Stop()
 		l.timer = nil
 	}
-	if l.waiters.Len() == 0 || l.slots() == 0 {
+	if l.waiters.Len() == 0 {
 		return
 	}
-	var due time.Time
-	switch {
-	case now.Before(l.pausedUntil):
-		due = l.pausedUntil
-	case l.allowed < float64(l.rate):
-		// A recovering rate opens slots of its own; so look again soon. At most
-		// a few times a second, and only while it recovers.
-		due = now.Add(window / 4)
-		if len(l.sent) > 0 && l.sent[0].Add(window).Before(due) {
-			due = l.sent[0].Add(window)
-		}
-	case len(l.sent) > 0:
-		due = l.sent[0].Add(window)
-	default:
-		return // all slots are open permits; each of them calls serve as it ends
+	if l.short(now) {
+		l.demand.lack(now)
+	}
+	due, ok := l.due(now)
+	if !ok {
+		return // nothing but a permit's end or another grant can change it, and both call serve
 	}
 	l.timer = time.AfterFunc(due.Sub(now), func() {
 		l.mu.Lock()
@@ -147,48 +169,114 @@ func (l *Limiter) serve() {
 	})
 }
 
-// slots is how many calls the current rate allows in a window.
-func (l *Limiter) slots() int { return int(l.allowed) }
-
-// recover adds to a lowered rate what it regained since the last look.
-func (l *Limiter) recover(now time.Time) {
-	from := l.recoveredAt
-	if from.Before(l.pausedUntil) {
-		from = l.pausedUntil // no regaining while paused
+// forget drops the calls that no window from now on can hold.
+func (l *Limiter) forget(now time.Time) {
+	for len(l.sent) > 0 && now.Sub(l.sent[0]) >= window {
+		l.sent = l.sent[1:]
 	}
-	if l.allowed < float64(l.rate) && now.After(from) {
-		l.allowed += float64(l.rate) / 2 * float64(now.Sub(from)) / float64(recovery)
-		l.allowed = math.Min(l.allowed, float64(l.rate))
-	}
-	l.recoveredAt = now
 }
 
-// throttled halves the rate, once for all calls that were under way together,
-// and pauses until retryAfter has passed.
-func (l *Limiter) throttled(startedAt time.Time, retryAfter time.Duration) {
-	if retryAfter <= 0 {
-		retryAfter = defaultPause
+// may reports whether one more permit may be given now.
+func (l *Limiter) may(now time.Time) bool {
+	switch {
+	case now.Before(l.pausedUntil), now.Before(l.heldUntil), now.Before(l.next), l.grant.ended(now), l.grant.left == 0:
+		return false
+	case l.outage.Open && l.ownProbes && now.Before(l.probeAt):
+		return false
 	}
-	now := time.Now()
-	until := now.Add(min(retryAfter, maxPause))
+	return l.open+len(l.sent) < l.grant.limit
+}
+
+// short reports whether it takes a greater limit to serve those who wait sooner.
+func (l *Limiter) short(now time.Time) bool {
+	return l.waiters.Len() > 0 && (l.grant.ended(now) || l.open+len(l.sent) >= l.grant.limit)
+}
+
+func (g grant) ended(now time.Time) bool { return !g.until.IsZero() && !now.Before(g.until) }
+
+func (g grant) spacing() time.Duration { return evenly / time.Duration(max(1, g.limit)) }
+
+// due returns when the next permit can be given by the passing of time alone.
+func (l *Limiter) due(now time.Time) (time.Time, bool) {
+	if l.grant.limit == 0 || l.grant.left == 0 || l.grant.ended(now) {
+		return time.Time{}, false
+	}
+	due := now
+	for _, t := range []time.Time{l.pausedUntil, l.heldUntil, l.next} {
+		if t.After(due) {
+			due = t
+		}
+	}
+	if l.outage.Open && l.ownProbes && l.probeAt.After(due) {
+		due = l.probeAt
+	}
+	if excess := l.open + len(l.sent) - l.grant.limit; excess >= 0 {
+		if excess >= len(l.sent) {
+			return time.Time{}, false // it takes an open permit to be sent first
+		}
+		if t := l.sent[excess].Add(window); t.After(due) {
+			due = t
+		}
+	}
+	return due, true
+}
+
+// Suspect implements [Budget]. A Limiter on its own has nobody to ask.
+func (l *Limiter) Suspect() {}
+
+// Suspend implements [Budget].
+func (l *Limiter) Suspend(cause string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.recover(now)
-	if until.After(l.pausedUntil) {
-		l.pausedUntil = until
+	if !l.outage.Open {
+		l.probeAt = time.Now().Add(probeEvery)
 	}
-	// A call that had started before the last decrease says nothing about the
-	// rate since: ten answers to one burst would leave a thousandth.
-	if l.rate > 0 && startedAt.After(l.decreasedAt) {
-		l.allowed = math.Max(1, l.allowed/2)
-		l.decreasedAt = now
-	}
+	l.setOutage(true, cause)
 	l.serve()
 }
 
-func (l *Limiter) report() {
-	if l.allowed != l.reportedRate {
-		l.reportedRate = l.allowed
-		l.metrics.Gauge("budget.limit", l.allowed)
+// Resume implements [Budget].
+func (l *Limiter) Resume() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setOutage(false, "")
+	l.serve()
+}
+
+// Outage implements [Budget].
+func (l *Limiter) Outage() Outage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.outage
+}
+
+// setOutage turns the breaker, or brings its cause up to date; turned says
+// which. The caller holds mu.
+func (l *Limiter) setOutage(open bool, cause string) (turned bool) {
+	if open == l.outage.Open {
+		l.outage.Cause = cause
+		return false
 	}
+	l.outage = Outage{}
+	gauge := 0.0
+	if open {
+		l.outage = Outage{Open: true, Since: time.Now(), Cause: cause}
+		l.era++
+		gauge = 1
+	}
+	l.metrics.Gauge("upstream.breaker", gauge)
+	return true
+}
+
+// pause gives no permits until retryAfter has passed.
+func (l *Limiter) pause(retryAfter time.Duration) {
+	if retryAfter <= 0 {
+		retryAfter = defaultPause
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until := time.Now().Add(min(retryAfter, maxPause)); until.After(l.pausedUntil) {
+		l.pausedUntil = until
+	}
+	l.serve()
 }

@@ -189,34 +189,6 @@ func TestReleasedAndStaleAndAbandonedSlotsComeBackAtOnce(t *testing.T) {
 	})
 }
 
-func TestThrottledPausesHalvesAndRecovers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(100)
-		var burst []Permit
-		for range 5 {
-			p, err := l.Acquire(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, p.Start())
-			p.Sent()
-			burst = append(burst, p)
-		}
-		time.Sleep(100 * time.Millisecond)
-		for _, p := range burst {
-			p.Throttled(3 * time.Second)
-		}
-		require.Zero(t, l.Limit(), "paused")
-		before := time.Now()
-		send(t, l)
-		require.Equal(t, 3*time.Second, time.Since(before))
-		require.Equal(t, 50.0, l.Limit(), "one burst halves once, and a pause recovers nothing")
-
-		time.Sleep(recovery / 2)
-		require.InDelta(t, 75, l.Limit(), 0.1)
-		time.Sleep(recovery)
-		require.Equal(t, 100.0, l.Limit())
-	})
-}
-
 func TestThrottledPauseIsCappedAndHasADefault(t *testing.T) {
 	for _, c := range []struct{ asked, want time.Duration }{{0, defaultPause}, {time.Hour, maxPause}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -230,28 +202,8 @@ func TestThrottledPauseIsCappedAndHasADefault(t *testing.T) {
 			before := time.Now()
 			send(t, l)
 			require.Equal(t, c.want, time.Since(before))
-			require.Equal(t, 1.0, l.Limit(), "never below one, or nobody would find out that upstream is back")
 		})
 	}
-}
-
-// A lowered rate holds in every second while it recovers.
-func TestRecoveringRateIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(10)
-		p, err := l.Acquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, p.Start())
-		p.Sent()
-		time.Sleep(time.Millisecond)
-		p.Throttled(time.Second)
-		var sent []time.Time
-		for range 8 {
-			send(t, l)
-			sent = append(sent, time.Now())
-		}
-		require.Equal(t, 5, most(sent))
-	})
 }
 
 func TestConfig(t *testing.T) {

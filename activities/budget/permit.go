@@ -15,10 +15,11 @@ const (
 
 // permit is one slot of a [Limiter]. Its fields are guarded by the Limiter's mu.
 type permit struct {
-	limiter   *Limiter
-	at        time.Time // granted
-	startedAt time.Time
-	state     permitState
+	limiter *Limiter
+	at      time.Time // granted
+	era     int       // the Limiter's at that time
+	grant   int       // the ID of the grant it came from
+	state   permitState
 }
 
 // Start implements [Permit].
@@ -27,11 +28,11 @@ func (p *permit) Start() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if p.state != held || now.Sub(p.at) > MaxPermitAge {
+	if p.state != held || now.Sub(p.at) > MaxPermitAge || p.era != l.era || l.grant.ended(now) {
 		p.release()
 		return ErrStale
 	}
-	p.state, p.startedAt = started, now
+	p.state = started
 	l.metrics.Count("budget.used", 1)
 	return nil
 }
@@ -52,7 +53,10 @@ func (p *permit) Sent() {
 
 // Throttled implements [Permit].
 func (p *permit) Throttled(retryAfter time.Duration) {
-	p.limiter.throttled(p.startedAt, retryAfter)
+	p.limiter.pause(retryAfter)
+	if p.limiter.throttled != nil {
+		p.limiter.throttled(retryAfter)
+	}
 }
 
 // Release implements [Permit].
@@ -68,6 +72,14 @@ func (p *permit) release() {
 		return
 	}
 	p.state = ended
-	p.limiter.open--
-	p.limiter.serve()
+	l := p.limiter
+	l.open--
+	l.next = time.Time{}
+	if p.grant == l.grant.id && l.grant.left >= 0 {
+		l.grant.left++ // a probe that was not used
+	}
+	if l.outage.Open && l.ownProbes {
+		l.probeAt = time.Now()
+	}
+	l.serve()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -19,9 +18,8 @@ const (
 	openAfter    = 5
 	openAccounts = 2
 
-	// probeEvery is how often an open breaker lets one call through, ±20% so
-	// that a fleet does not probe in step.
-	probeEvery = 5 * time.Second
+	// suspectAfter failures in a row are a reason to ask before calling again.
+	suspectAfter = 2
 )
 
 // ErrOutage is returned by [Monitor.Acquire] when the breaker was open until
@@ -29,99 +27,42 @@ const (
 var ErrOutage = errors.New("upstream is out")
 
 // State is what the breaker looks like from outside.
-type State struct {
-	Open bool `json:"open"`
-	// Since is when it opened, by this process's clock; zero while closed.
-	Since time.Time `json:"since,omitzero"`
-	// Cause is what the calls that opened it failed with, "401 for everybody".
-	Cause string `json:"cause,omitempty"`
-}
+type State = budget.Outage
 
-// Monitor is a circuit breaker in front of a budget, and the judge of whose
-// fault a failure was. It is safe for concurrent use. Take [NewMonitor].
+// Monitor finds out that upstream is out, stands in front of the budget that
+// everybody is told by, and judges whose fault a failure was. It is safe for
+// concurrent use. Take [NewMonitor].
 type Monitor struct {
-	budget  budget.Budget
-	metrics telemetry.Metrics
-	log     *slog.Logger
+	budget budget.Budget
+	log    *slog.Logger
 
 	mu        sync.Mutex
-	succeeded latest        // successes, in server time
-	throttled latest        // demands for fewer calls, in server time
-	streak    streak        // the failures since the last success
-	state     State         // as it is
-	changed   chan struct{} // closed and replaced whenever state.Open changes
-	nextProbe time.Time     // earliest next probe; only while open
+	succeeded latest // successes, in server time
+	throttled latest // demands for fewer calls, in server time
+	streak    streak // the failures since the last success
+	outage    bool   // the budget's breaker was open at the latest failure
 }
 
-// NewMonitor returns a closed breaker in front of b. It starts no goroutine.
-func NewMonitor(b budget.Budget, metrics telemetry.Metrics, log *slog.Logger) *Monitor {
-	m := &Monitor{budget: b, metrics: metrics, log: log, changed: make(chan struct{})}
-	metrics.Gauge("upstream.breaker", 0)
-	return m
+// NewMonitor returns a Monitor that has seen nothing, in front of b. It starts
+// no goroutine.
+func NewMonitor(b budget.Budget, _ telemetry.Metrics, log *slog.Logger) *Monitor {
+	return &Monitor{budget: b, log: log}
 }
 
-// State returns the breaker's state.
-func (m *Monitor) State() State {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.state
-}
+// State returns the breaker's state, which is the budget's.
+func (m *Monitor) State() State { return m.budget.Outage() }
 
-// Acquire implements [budget.Budget]. While the breaker is open it returns
-// permits for probes only, and [ErrOutage] when ctx ends.
+// Acquire returns a permit of the budget. While the breaker is open those are
+// probes only, and the error is [ErrOutage] when ctx ends.
 func (m *Monitor) Acquire(ctx context.Context) (budget.Permit, error) {
-	for {
-		probe, err := m.admit(ctx)
-		if err != nil {
-			return nil, err
-		}
-		p, err := m.budget.Acquire(ctx)
-		if err != nil {
-			return nil, err
-		}
-		// The breaker may have opened while this caller stood in the budget's
-		// queue: without the second look, everybody in that queue would still
-		// call.
-		if probe || !m.State().Open {
-			return p, nil
-		}
-		p.Release()
+	p, err := m.budget.Acquire(ctx)
+	if err == nil {
+		return p, nil
 	}
-}
-
-// admit waits until the breaker is closed, or until this caller is the next
-// probe, which it reports.
-func (m *Monitor) admit(ctx context.Context) (probe bool, err error) {
-	for {
-		m.mu.Lock()
-		if !m.state.Open {
-			m.mu.Unlock()
-			return false, nil
-		}
-		now := time.Now()
-		wait := m.nextProbe.Sub(now)
-		if wait <= 0 {
-			m.nextProbe = now.Add(probeInterval())
-			m.mu.Unlock()
-			return true, nil
-		}
-		changed, cause := m.changed, m.state.Cause
-		m.mu.Unlock()
-
-		timer := time.NewTimer(wait)
-		select {
-		case <-changed:
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return false, fmt.Errorf("%w: %s: %w", ErrOutage, cause, context.Cause(ctx))
-		}
-		timer.Stop()
+	if outage := m.budget.Outage(); outage.Open {
+		return nil, fmt.Errorf("%w: %s: %w", ErrOutage, outage.Cause, err)
 	}
-}
-
-func probeInterval() time.Duration {
-	return time.Duration(float64(probeEvery) * (0.8 + 0.4*rand.Float64()))
+	return nil, err
 }
 
 // Succeeded reports that a call for the account, and all that belongs to it,
@@ -131,10 +72,7 @@ func (m *Monitor) Succeeded(account string, at time.Time) {
 	defer m.mu.Unlock()
 	m.succeeded.add(account, at)
 	m.streak = streak{}
-	if m.state.Open {
-		m.log.Info("upstream is back: breaker closed", "out_for", time.Since(m.state.Since), "cause", m.state.Cause)
-		m.turn(State{})
-	}
+	m.budget.Resume()
 }
 
 // Failed reports a call that failed. The reason is one line without account
@@ -142,15 +80,21 @@ func (m *Monitor) Succeeded(account string, at time.Time) {
 func (m *Monitor) Failed(account string, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.streak.add(account, reason)
-	if m.state.Open {
-		m.state.Cause = m.streak.cause()
-		return
+	open := m.budget.Outage().Open
+	if m.outage && !open {
+		m.streak = streak{} // another worker's probe succeeded
 	}
-	if m.streak.calls >= openAfter && m.streak.distinct >= openAccounts {
-		m.nextProbe = time.Now().Add(probeInterval())
-		m.turn(State{Open: true, Since: time.Now(), Cause: m.streak.cause()})
-		m.log.Error("upstream is out: breaker opened, calling only once per "+probeEvery.String(), "cause", m.state.Cause)
+	m.outage = open
+	m.streak.add(account, reason)
+	switch {
+	case m.streak.calls >= openAfter && m.streak.distinct >= openAccounts:
+		if !open {
+			m.log.Error("upstream fails for everybody", "cause", m.streak.cause())
+		}
+		m.outage = true
+		m.budget.Suspend(m.streak.cause())
+	case m.streak.calls >= suspectAfter && !open:
+		m.budget.Suspect()
 	}
 }
 
@@ -160,18 +104,6 @@ func (m *Monitor) Throttled(account string, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.throttled.add(account, at)
-}
-
-// turn changes the state and wakes those who wait. The caller holds mu.
-func (m *Monitor) turn(s State) {
-	m.state = s
-	close(m.changed)
-	m.changed = make(chan struct{})
-	open := 0.0
-	if s.Open {
-		open = 1
-	}
-	m.metrics.Gauge("upstream.breaker", open)
 }
 
 // Charged reports whether a failure is the account's own: some other account

@@ -1,0 +1,473 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/quiesce-io/quiesce/internal/telemetry"
+	"github.com/quiesce-io/quiesce/workflows/allot"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// fakeTemporal is the budget workflow behind a network. Its faults apply to one
+// worker's requests or to all.
+type fakeTemporal struct {
+	mu    sync.Mutex
+	state *contract.BudgetState
+	seen  []contract.ShareRequest
+	// fault says how long a request takes to get there and the answer to get
+	// back, and whether the answer is lost; nil: 5 ms each.
+	fault func(contract.ShareRequest) (there, back time.Duration, lost bool)
+}
+
+// newTemporal returns a budget that has been running for a TTL.
+func newTemporal() *fakeTemporal {
+	return &fakeTemporal{state: allot.New(time.Now().Add(-contract.ShareTTL))}
+}
+
+var errCut = errors.New("connection lost")
+
+func (f *fakeTemporal) Renew(ctx context.Context, r contract.ShareRequest) (contract.Share, error) {
+	there, back, lost := 5*time.Millisecond, 5*time.Millisecond, false
+	f.mu.Lock()
+	if f.fault != nil {
+		there, back, lost = f.fault(r)
+	}
+	f.mu.Unlock()
+	type result struct {
+		contract.Share
+		error
+	}
+	answer := make(chan result, 1)
+	time.AfterFunc(there, func() { // it gets there, whether its sender waits or not
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.seen = append(f.seen, r)
+		share, err := allot.Renew(f.state, time.Now(), r)
+		time.AfterFunc(back, func() { answer <- result{share, err} })
+	})
+	if lost {
+		<-ctx.Done()
+		return contract.Share{}, errCut
+	}
+	select {
+	case a := <-answer:
+		return a.Share, a.error
+	case <-ctx.Done():
+		return contract.Share{}, ctx.Err()
+	}
+}
+
+// worker is a Fleet and callers that never have enough.
+type worker struct {
+	*Fleet
+	stop func()
+
+	mu   sync.Mutex
+	sent []time.Time
+}
+
+func newFleet(rps int, g Granter) *Fleet {
+	return NewFleet(Config{UpstreamRPS: rps}, g, telemetry.Discard, slog.New(slog.NewTextHandler(io.Discard, nil)))
+}
+
+// startWorker has n callers call until stop; a call takes no time but dial.
+func startWorker(rps, n int, g Granter, dial func() time.Duration) *worker {
+	w := &worker{Fleet: newFleet(rps, g)}
+	calls, endCalls := context.WithCancel(context.Background())
+	run, endRun := context.WithCancel(context.Background())
+	var callers, loop sync.WaitGroup
+	loop.Go(func() { _ = w.Run(run) })
+	for range n {
+		callers.Go(func() {
+			for {
+				p, err := w.Acquire(calls)
+				if err != nil {
+					return
+				}
+				if p.Start() != nil {
+					continue
+				}
+				time.Sleep(dial())
+				w.mu.Lock()
+				w.sent = append(w.sent, time.Now())
+				w.mu.Unlock()
+				p.Sent()
+			}
+		})
+	}
+	w.stop = func() { endCalls(); callers.Wait(); endRun(); loop.Wait() }
+	return w
+}
+
+func atOnce() time.Duration { return 0 }
+
+func (w *worker) since(t time.Time) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.sent {
+		if !s.Before(t) {
+			n++
+		}
+	}
+	return n
+}
+
+func merge(workers ...*worker) (all []time.Time) {
+	for _, w := range workers {
+		all = append(all, w.sent...)
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	return all
+}
+
+// Three workers that never have enough, on a network that delays and loses, with
+// one of them killed and one that joins: no second holds more than the budget.
+func TestAFleetNeverExceedsItsBudget(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		rps := rapid.SampledFrom([]int{1, 2, 10, 50}).Draw(rt, "rps")
+		seed := rapid.Int64().Draw(rt, "seed")
+		bad := rapid.SampledFrom([]int{0, 5, 30}).Draw(rt, "percent of requests delayed or lost")
+		var all []time.Time
+		synctest.Test(t, func(*testing.T) {
+			random := rand.New(rand.NewSource(seed))
+			temporal := newTemporal()
+			temporal.fault = func(contract.ShareRequest) (time.Duration, time.Duration, bool) {
+				if random.Intn(100) >= bad {
+					return time.Duration(random.Intn(30)) * time.Millisecond, 5 * time.Millisecond, false
+				}
+				return time.Duration(random.Intn(9000)) * time.Millisecond, time.Duration(random.Intn(3000)) * time.Millisecond, random.Intn(2) == 0
+			}
+			var mu sync.Mutex
+			dial := func() time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				if random.Intn(10) == 0 {
+					return time.Duration(random.Intn(1500)) * time.Millisecond
+				}
+				return 0
+			}
+			var workers []*worker
+			for range 3 {
+				workers = append(workers, startWorker(rps, 2*rps, temporal, dial))
+				time.Sleep(time.Duration(random.Intn(3000)) * time.Millisecond)
+			}
+			for range 6 {
+				time.Sleep(time.Duration(random.Intn(8000)) * time.Millisecond)
+				switch random.Intn(4) {
+				case 0:
+					workers = append(workers, startWorker(rps, 2*rps, temporal, dial))
+				case 1:
+					workers[random.Intn(len(workers))].stop()
+				case 2:
+					workers[random.Intn(len(workers))].Suspect()
+				case 3:
+					workers[random.Intn(len(workers))].Suspend("500 for everybody")
+				}
+			}
+			for _, w := range workers {
+				w.stop()
+			}
+			time.Sleep(30 * time.Second) // what is still on its way arrives
+			all = merge(workers...)
+		})
+		if n := most(all); n > rps {
+			rt.Fatalf("%d calls in one second, budget %d", n, rps)
+		}
+	})
+}
+
+func TestASaturatedFleetUsesItsBudget(t *testing.T) {
+	for _, rps := range []int{1, 10, 1000} {
+		t.Run(fmt.Sprint(rps), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				temporal := newTemporal()
+				var workers []*worker
+				for range 3 {
+					workers = append(workers, startWorker(rps, min(2*rps, 100), temporal, atOnce))
+				}
+				time.Sleep(15 * time.Second)
+				start, n := time.Now(), 0
+				time.Sleep(100 * time.Second)
+				for _, w := range workers {
+					n += w.since(start)
+				}
+				for _, w := range workers {
+					w.stop()
+				}
+				require.LessOrEqual(t, most(merge(workers...)), rps)
+				require.GreaterOrEqual(t, n, rps*95)
+			})
+		})
+	}
+}
+
+func TestOneBusyWorkerAmongIdleOnesGetsNearlyAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newTemporal()
+		idle, other := startWorker(1000, 0, temporal, atOnce), startWorker(1000, 0, temporal, atOnce)
+		busy := startWorker(1000, 100, temporal, atOnce)
+		time.Sleep(15 * time.Second)
+		start := time.Now()
+		time.Sleep(20 * time.Second)
+		require.GreaterOrEqual(t, busy.since(start), 19*1000)
+
+		// An idle one that has something to call is not kept waiting where there
+		// is something left.
+		busy.stop()
+		time.Sleep(5 * time.Second)
+		asked := time.Now()
+		send := func() { _, err := idle.Acquire(t.Context()); require.NoError(t, err) }
+		send()
+		require.Less(t, time.Since(asked), 100*time.Millisecond)
+		idle.stop()
+		other.stop()
+	})
+}
+
+func TestAWorkerThatIsCutOffStopsWhenItsShareEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newTemporal()
+		w := startWorker(10, 20, temporal, atOnce)
+		time.Sleep(20 * time.Second)
+		temporal.mu.Lock()
+		temporal.fault = func(contract.ShareRequest) (time.Duration, time.Duration, bool) { return time.Hour, 0, true }
+		cut := time.Now()
+		last := w.asked
+		temporal.mu.Unlock()
+		time.Sleep(time.Minute)
+		require.Positive(t, w.since(cut), "a share is good without Temporal")
+		require.Zero(t, w.since(last.Add(contract.ShareUse)))
+
+		temporal.mu.Lock()
+		temporal.fault = nil
+		temporal.mu.Unlock()
+		back := time.Now()
+		time.Sleep(5 * time.Second)
+		require.GreaterOrEqual(t, w.since(back), 10)
+		w.stop()
+	})
+}
+
+// The share's time counts from before it was asked for: an answer that took 2 s
+// leaves 8 s of it, and one that took longer than a request may is not used.
+func TestTheTTLCountsFromBeforeTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newTemporal()
+		first := true
+		temporal.fault = func(contract.ShareRequest) (time.Duration, time.Duration, bool) {
+			if first {
+				first = false
+				return 0, 2 * time.Second, false
+			}
+			return time.Hour, 0, true
+		}
+		asked := time.Now()
+		w := startWorker(10, 20, temporal, atOnce)
+		time.Sleep(time.Minute)
+		w.stop()
+		require.NotEmpty(t, w.sent)
+		require.False(t, w.sent[0].Before(asked.Add(2*time.Second)))
+		require.True(t, w.sent[len(w.sent)-1].Before(asked.Add(contract.ShareUse)))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newTemporal()
+		temporal.fault = func(contract.ShareRequest) (time.Duration, time.Duration, bool) { return 0, askTimeout + 1, false }
+		w := startWorker(10, 20, temporal, atOnce)
+		time.Sleep(time.Minute)
+		w.stop()
+		time.Sleep(time.Minute)
+		require.Empty(t, w.sent, "the answers came, but to requests that were given up")
+	})
+}
+
+func TestASuspectWaitsForTheBudgetsView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newTemporal()
+		w, other := startWorker(100, 100, temporal, atOnce), startWorker(100, 0, temporal, atOnce)
+		time.Sleep(20 * time.Second)
+		other.Suspend("401 for everybody")
+		time.Sleep(40 * time.Millisecond) // the budget knows, w does not
+		require.False(t, w.Outage().Open)
+		w.Suspect()
+		suspected := time.Now()
+		time.Sleep(4 * time.Second)
+		require.True(t, w.Outage().Open)
+		require.Equal(t, "401 for everybody", w.Outage().Cause)
+		require.Zero(t, w.since(suspected.Add(1)))
+		w.stop()
+		other.stop()
+	})
+}
+
+// An outage with three workers, of which each finds out by itself: the calls
+// after the first breaker opened are at most 18 in 90 s, and after it the budget
+// is used again within 5 s.
+func TestAnOutageOfTheFleet(t *testing.T) {
+	const rps = 20
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newTemporal()
+		out := false
+		var mu sync.Mutex
+		var calls, opened []time.Time
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		defer wg.Wait()
+		defer cancel()
+		for range 3 {
+			f := newFleet(rps, temporal)
+			wg.Go(func() { _ = f.Run(ctx) })
+			streak := 0
+			for range 50 {
+				wg.Go(func() {
+					for {
+						p, err := f.Acquire(ctx)
+						if err != nil {
+							return
+						}
+						if p.Start() != nil {
+							continue
+						}
+						p.Sent()
+						mu.Lock()
+						calls = append(calls, time.Now())
+						failed := out
+						mu.Unlock()
+						time.Sleep(20 * time.Millisecond)
+						mu.Lock()
+						if failed {
+							streak++
+						} else {
+							streak = 0
+						}
+						n := streak
+						mu.Unlock()
+						switch {
+						case !failed:
+							f.Resume()
+						case n >= 5:
+							mu.Lock()
+							opened = append(opened, time.Now())
+							mu.Unlock()
+							f.Suspend("500 for everybody")
+						case n >= 2:
+							f.Suspect()
+						}
+						if failed {
+							time.Sleep(time.Second)
+						}
+					}
+				})
+			}
+		}
+		count := func(from, to time.Time) (n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range calls {
+				if !c.Before(from) && c.Before(to) {
+					n++
+				}
+			}
+			return n
+		}
+		time.Sleep(30 * time.Second)
+		mu.Lock()
+		out = true
+		mu.Unlock()
+		time.Sleep(90 * time.Second)
+		mu.Lock()
+		out = false
+		first := opened[0]
+		mu.Unlock()
+		end := time.Now()
+		require.LessOrEqual(t, count(first.Add(1), end), 18)
+		require.GreaterOrEqual(t, count(first.Add(1), end), 14, "the probes")
+		t.Logf("%d calls in 90 s after the breaker opened", count(first.Add(1), end))
+		time.Sleep(36 * time.Second)
+		used := count(end.Add(5*time.Second), end.Add(35*time.Second))
+		t.Logf("%d calls from 5 s after its end on, in 30 s", used)
+		require.GreaterOrEqual(t, used, rps*30*95/100)
+		cancel()
+		wg.Wait()
+		require.LessOrEqual(t, most(calls), rps)
+	})
+}
+
+func TestThrottledReachesTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newTemporal()
+		f := newFleet(100, temporal)
+		other := startWorker(100, 100, temporal, atOnce)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = f.Run(ctx) })
+		p, err := f.Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, p.Start())
+		p.Sent()
+		p.Throttled(8 * time.Second)
+		told := time.Now()
+		time.Sleep(100 * time.Millisecond)
+		require.Zero(t, f.Share().Limit, "told at once")
+		time.Sleep(6 * time.Second)
+		n := other.since(told.Add(5 * time.Second))
+		require.Zero(t, n, "the others stop when they renew")
+		time.Sleep(5 * time.Second)
+		require.Less(t, other.Share().Limit, 60)
+		require.Positive(t, other.Share().Limit)
+		cancel()
+		wg.Wait()
+		other.stop()
+	})
+}
+
+func TestLeavingGivesTheShareBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newTemporal()
+		w := startWorker(10, 20, temporal, atOnce)
+		time.Sleep(10 * time.Second)
+		w.stop()
+		require.True(t, temporal.seen[len(temporal.seen)-1].Leaving)
+		time.Sleep(3 * time.Second)
+		require.Empty(t, allot.Status(temporal.state, time.Now()).Workers)
+	})
+}
+
+// Whatever becomes of Temporal after it was granted, a probe is one call.
+func TestAGrantedProbeIsOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newTemporal()
+		w := startWorker(10, 20, temporal, atOnce)
+		time.Sleep(20 * time.Second)
+		w.Suspend("500 for everybody")
+		suspended := time.Now()
+		temporal.mu.Lock()
+		probed := false
+		temporal.fault = func(contract.ShareRequest) (time.Duration, time.Duration, bool) {
+			probed = probed || !time.Now().Before(temporal.state.NextProbe) && temporal.state.Breaker.Open
+			return 5 * time.Millisecond, 5 * time.Millisecond, false
+		}
+		temporal.mu.Unlock()
+		for !probed {
+			time.Sleep(time.Millisecond)
+		}
+		temporal.mu.Lock()
+		temporal.fault = func(contract.ShareRequest) (time.Duration, time.Duration, bool) { return time.Hour, 0, true }
+		temporal.mu.Unlock()
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, w.since(suspended.Add(time.Second)))
+		w.stop()
+	})
+}
