@@ -125,9 +125,15 @@ func transportError(err error, otherwise string) *Error {
 	var dns *net.DNSError
 	var op *net.OpError
 	var timeout net.Error
+	var proxy proxyError
+	tls := tlsReason(err)
 	switch {
 	case errors.Is(err, context.Canceled):
 		e.Reason = "cancelled"
+	case errors.As(err, &proxy):
+		e.Reason = proxy.Error()
+	case tls != "":
+		e.Reason = tls
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		e.Reason = "timeout"
 	case errors.As(err, &dns):

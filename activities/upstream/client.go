@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -16,38 +17,55 @@ import (
 
 // Client is a [Fetcher] over HTTP. It is safe for concurrent use.
 type Client struct {
-	cfg   Config
-	http  *http.Client
-	token tokenFile
+	cfg     Config
+	http    *http.Client
+	token   tokenFile
+	headers http.Header
+	version versionSource
+	tls     error // why there can be no connection
 }
 
 // New returns a Client for a valid cfg. It makes no connection. The usual proxy
-// variables are honoured.
+// variables are honoured. Files that cannot be read are reported by Check, and by
+// every Fetch.
 func New(cfg Config) *Client {
+	secure, err := cfg.TLS.config()
+	headers, _ := parseHeaders(cfg.Headers.Reveal()) // Validate has seen them
+	version, _ := parseVersionSource(cfg.Version)
 	// HTTP/1.1 only: a request is then one use of one connection. HTTP/2 has
 	// re-sends of its own (GOAWAY, refused streams) that cannot be turned off.
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &Client{
-		cfg:   cfg,
-		token: tokenFile{path: cfg.TokenFile},
+		cfg:     cfg,
+		token:   tokenFile{path: cfg.TokenFile},
+		headers: headers,
+		version: version,
+		tls:     err,
 		http: &http.Client{
 			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment,
 				DialContext:            (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext,
 				Protocols:              &protocols,
+				TLSClientConfig:        secure,
 				MaxIdleConnsPerHost:    256, // one host: keep a connection for each slot
 				IdleConnTimeout:        30 * time.Second,
 				MaxResponseHeaderBytes: 64 << 10,
+				OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, res *http.Response) error {
+					return throughProxy(res)
+				},
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 }
 
-// Check reads the token file, so that a missing one is an error at start and
-// not of the first account. It makes no call.
+// Check reads the files that the settings name, so that a missing one is an error
+// at start and not of the first account. It makes no call.
 func (c *Client) Check() error {
+	if c.tls != nil {
+		return c.tls
+	}
 	if _, err := c.token.read(); err != nil {
 		return config.Fault{Name: "UPSTREAM_TOKEN_FILE", Value: c.cfg.TokenFile, Problem: err.Error()}
 	}
@@ -72,6 +90,9 @@ func (c *Client) Fetch(ctx context.Context, account string) (Response, error) {
 }
 
 func (c *Client) fetch(ctx context.Context, account string) (Response, error) {
+	if c.tls != nil {
+		return Response{}, &Error{Class: contract.ClassTransient, Reason: "TLS files cannot be read", Err: c.tls}
+	}
 	req, err := c.request(ctx, account)
 	if err != nil { // the token file, or a URL that Validate would have refused
 		return Response{}, &Error{Class: contract.ClassTransient, Reason: err.Error(), Err: err}
@@ -100,7 +121,7 @@ func (c *Client) fetch(ctx context.Context, account string) (Response, error) {
 		}
 		return Response{}, e
 	}
-	return Response{Status: res.StatusCode, Body: body}, nil
+	return Response{Status: res.StatusCode, Body: body, Version: c.version.of(res.Header, body)}, nil
 }
 
 // request returns a GET that net/http sends once and never again by itself.
@@ -119,6 +140,9 @@ func (c *Client) request(ctx context.Context, account string) (*http.Request, er
 	req.ContentLength = -1
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "quiesce")
+	for name, values := range c.headers {
+		req.Header[name] = values
+	}
 	token, err := c.token.read()
 	if err != nil {
 		return nil, err

@@ -31,6 +31,12 @@ type Config struct {
 	// TokenFile is read again whenever it changes, so that a token can be
 	// rotated without a restart.
 	TokenFile string `env:"UPSTREAM_TOKEN_FILE" help:"File with a bearer token for upstream, re-read when it changes; empty sends none."`
+	// Headers go with every call. They are secret as a whole: what they hold is
+	// mostly keys.
+	Headers config.Secret `env:"UPSTREAM_HEADERS" help:"Further headers of every call, a line each, as Name: value; empty sends none."`
+	TLS     TLS
+	// Version has answers say how new they are, see [contract.Version].
+	Version string `env:"UPSTREAM_VERSION" help:"Where an answer says how new it is, an integer or an RFC 3339 time: json:PATH or header:NAME; with the bridge's CHANGE_VERSION, one that is older than its change is not written. Empty: the settle time decides alone."`
 }
 
 // Default returns a Config in which UPSTREAM_URL is still missing.
@@ -58,6 +64,18 @@ func (c Config) Validate() error {
 	}
 	if c.NotFound != NotFoundDelete && c.NotFound != NotFoundPark {
 		fault("UPSTREAM_NOT_FOUND", c.NotFound, "must be delete or park")
+	}
+	if err := c.headersProblem(); err != nil {
+		fault("UPSTREAM_HEADERS", c.Headers.String(), err.Error())
+	}
+	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
+		fault("UPSTREAM_TLS_CERT_FILE", c.TLS.CertFile, "goes with UPSTREAM_TLS_KEY_FILE: give both or neither")
+	}
+	if c.TLS != (TLS{}) && strings.HasPrefix(c.URL, "http://") {
+		fault("UPSTREAM_URL", redact(c.URL), "must begin with https:// for UPSTREAM_TLS_… to mean anything")
+	}
+	if _, err := parseVersionSource(c.Version); err != nil {
+		fault("UPSTREAM_VERSION", c.Version, err.Error())
 	}
 	return errors.Join(faults...)
 }

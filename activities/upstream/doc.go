@@ -18,5 +18,12 @@
 //	2xx that is not JSON   refused: pages, malformed, too large
 //	404, 410 with a page   refused: that is a wrong URL, not an account that is gone
 //
+// [TLS] files, a token file and secret headers are how we prove who we are. Only
+// the token and the client's certificate can be rotated without a restart. The
+// usual proxy variables hold; a proxy that refuses is transient and named.
+//
+// Where upstream says how new an answer is, the Response carries that
+// (UPSTREAM_VERSION). Package activities compares it with what changes carry.
+//
 // Teams whose system of record speaks something else implement [Fetcher].
 package upstream
