@@ -45,6 +45,8 @@ type Change struct {
 	Position contract.Position
 	// Time is the change time by SETTLE_CLOCK, never later than its admission.
 	Time time.Time
+	// Version is how new the change is, if its record says so.
+	Version contract.Version
 	// Assignment is told once the change is covered.
 	Assignment *ledger.Assignment
 }

@@ -198,7 +198,7 @@ func (c *Consumer) take(part *partition, it item) {
 	default:
 		c.deps.Sink.Submit(buffer.Change{
 			Account: it.reading.Account, Source: a.Source(), Position: p,
-			Time: it.reading.Time, Assignment: a,
+			Time: it.reading.Time, Version: it.reading.Version, Assignment: a,
 		})
 	}
 	c.deps.Metrics.Count("bridge.records", 1, "topic:"+part.key.topic, outcome)

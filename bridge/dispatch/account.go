@@ -130,7 +130,7 @@ func (a *account) form(now time.Time, settings contract.Settings, requestID stri
 	for i, c := range changes {
 		ranges[i] = contract.Range{
 			Source: c.Source, First: c.Position, Last: c.Position,
-			Count: 1, Oldest: c.Time, Newest: c.Time,
+			Count: 1, Oldest: c.Time, Newest: c.Time, Version: c.Version,
 		}
 	}
 	due := contract.FirstChange(ranges).Add(time.Duration(settings.Delay))

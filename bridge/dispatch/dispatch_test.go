@@ -328,3 +328,15 @@ func TestSlowAccountStallsOneLaneOnly(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 	})
 }
+
+func TestSignalCarriesTheGreatestVersion(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		for _, text := range []string{"7", "9", "8"} {
+			version, err := contract.ParseVersion(text)
+			require.NoError(t, err)
+			b.changeTo(t, "alice", version)
+		}
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "9", b.temporal.signals[0].Ranges[0].Version.String())
+	})
+}

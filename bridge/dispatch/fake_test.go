@@ -226,8 +226,13 @@ func (b *bridge) assign(next int64) {
 // change admits and submits a change of the account, as the consumer does.
 func (b *bridge) change(t *testing.T, account string) {
 	t.Helper()
+	b.changeTo(t, account, contract.Version{})
+}
+
+func (b *bridge) changeTo(t *testing.T, account string, version contract.Version) {
+	t.Helper()
 	c := buffer.Change{
-		Account: account, Source: source, Position: contract.Position{Offset: b.next}, Time: time.Now(), Assignment: b.assignment,
+		Account: account, Source: source, Position: contract.Position{Offset: b.next}, Time: time.Now(), Version: version, Assignment: b.assignment,
 	}
 	b.next++
 	if !b.buffer.Gate(b.assignment).Admit(c.Size(), 1) {

@@ -12,6 +12,7 @@ type Config struct {
 	AccountKey      string `env:"ACCOUNT_KEY" help:"Where a record names its account: key, header:NAME or json:PATH (dotted, in the value)."`
 	Filter          string `env:"RECORD_FILTER" help:"header:NAME=A,B: only records whose header is A or B are changes; empty: all are."`
 	Clock           string `env:"SETTLE_CLOCK" help:"What counts as the time of a change: auto (the broker's timestamp where the topic has one, else arrival), arrival, or record (trusts producers' clocks)."`
+	Version         string `env:"CHANGE_VERSION" help:"Where a record says how new the change is, an integer or an RFC 3339 time: header:NAME or json:PATH; with the worker's UPSTREAM_VERSION, an answer that is older is not written. Empty: the settle time decides alone."`
 	BadRecord       string `env:"BAD_RECORD" help:"What becomes of a record without a usable account key: dead-letter, stop (its partition) or skip."`
 	DeadLetterTopic string `env:"DEAD_LETTER_TOPIC" help:"Topic for records no account can be derived from; required for BAD_RECORD=dead-letter."`
 }
@@ -50,6 +51,9 @@ func (c Config) Validate() error {
 	default:
 		fault("SETTLE_CLOCK", c.Clock, "must be auto, arrival or record")
 	}
+	if _, err := parseVersion(c.Version); err != nil {
+		fault("CHANGE_VERSION", c.Version, err.Error())
+	}
 	switch c.BadRecord {
 	case BadStop, BadSkip:
 	case BadDeadLetter:
@@ -86,6 +90,19 @@ func parseKey(s string) (keySource, error) {
 		return keySource{path: parts}, nil
 	}
 	return keySource{}, errors.New("must be key, header:NAME or json:PATH")
+}
+
+// parseVersion parses CHANGE_VERSION, which is of the same form; no field set
+// means that there are no versions.
+func parseVersion(s string) (keySource, error) {
+	if s == "" {
+		return keySource{}, nil
+	}
+	source, err := parseKey(s)
+	if err == nil && source.header == "" && source.path == nil {
+		err = errors.New("must be header:NAME or json:PATH")
+	}
+	return source, err
 }
 
 func parseFilter(s string) (header string, values []string, err error) {

@@ -16,10 +16,11 @@ import (
 
 // Intake reads records. Safe for concurrent use.
 type Intake struct {
-	key    keySource
-	header string
-	values []string
-	clock  string
+	key     keySource
+	version keySource
+	header  string
+	values  []string
+	clock   string
 }
 
 // New returns an intake for a valid configuration.
@@ -29,7 +30,8 @@ func New(c Config) (*Intake, error) {
 	}
 	key, _ := parseKey(c.AccountKey)
 	header, values, _ := parseFilter(c.Filter)
-	return &Intake{key: key, header: header, values: values, clock: c.Clock}, nil
+	version, _ := parseVersion(c.Version)
+	return &Intake{key: key, version: version, header: header, values: values, clock: c.Clock}, nil
 }
 
 // Reading is what a record comes to. At most one of Account, Bad and Filtered
@@ -39,6 +41,9 @@ type Reading struct {
 	Time     time.Time // change time, never later than arrival
 	Bad      string    // why no account can be derived, in one line, without payload
 	Filtered bool      // not a change at all: RECORD_FILTER or a control record
+	// Version is how new the change is, by CHANGE_VERSION; zero where the record
+	// does not say, or not legibly: then the settle time decides alone.
+	Version contract.Version
 }
 
 // Read reads a record that arrived at now.
@@ -47,7 +52,7 @@ func (in *Intake) Read(r *kgo.Record, now time.Time) Reading {
 		return Reading{Filtered: true}
 	}
 	reading := Reading{Time: in.changeTime(r, now)}
-	raw, problem := in.rawKey(r)
+	raw, problem := in.key.read(r)
 	switch {
 	case problem != "":
 		reading.Bad = problem
@@ -59,8 +64,21 @@ func (in *Intake) Read(r *kgo.Record, now time.Time) Reading {
 		reading.Bad = "the account key is not valid UTF-8"
 	default:
 		reading.Account = string(raw) // a copy: raw points into the fetch
+		reading.Version = in.changeVersion(r)
 	}
 	return reading
+}
+
+func (in *Intake) changeVersion(r *kgo.Record) contract.Version {
+	if in.version.header == "" && in.version.path == nil {
+		return contract.Version{}
+	}
+	raw, problem := in.version.read(r)
+	if problem != "" {
+		return contract.Version{}
+	}
+	version, _ := contract.ParseVersion(string(raw))
+	return version
 }
 
 func (in *Intake) wanted(r *kgo.Record) bool {
@@ -71,17 +89,17 @@ func (in *Intake) wanted(r *kgo.Record) bool {
 	return found && slices.Contains(in.values, string(value))
 }
 
-// rawKey returns the key's bytes, or what is wrong.
-func (in *Intake) rawKey(r *kgo.Record) ([]byte, string) {
+// read returns the bytes at the source, or what is wrong.
+func (s keySource) read(r *kgo.Record) ([]byte, string) {
 	switch {
-	case in.key.header != "":
-		value, found := lastHeader(r, in.key.header)
+	case s.header != "":
+		value, found := lastHeader(r, s.header)
 		if !found {
-			return nil, fmt.Sprintf("header %q is missing", in.key.header)
+			return nil, fmt.Sprintf("header %q is missing", s.header)
 		}
 		return value, ""
-	case in.key.path != nil:
-		return jsonKey(r.Value, in.key.path)
+	case s.path != nil:
+		return jsonKey(r.Value, s.path)
 	case r.Key == nil:
 		return nil, "the record has no key"
 	}

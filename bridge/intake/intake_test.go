@@ -183,3 +183,29 @@ func FuzzKey(f *testing.F) {
 		}
 	})
 }
+
+func TestChangesSayHowNewTheyAre(t *testing.T) {
+	for _, c := range []struct {
+		source, header, value, want string
+	}{
+		{"", "7", `{"v":8}`, ""},
+		{"header:version", "7", "", "7"},
+		{"header:version", "seven", "", ""},
+		{"json:v", "", `{"v":8}`, "8"},
+		{"json:meta.at", "", `{"meta":{"at":"2026-11-30T13:00:00+01:00"}}`, "2026-11-30T12:00:00Z"},
+		{"json:v", "", `{"v":null}`, ""},
+		{"json:v", "", "no JSON", ""},
+		{"json:v", "", "", ""},
+	} {
+		in := reader(t, func(cfg *Config) { cfg.Version = c.source })
+		record := kgo.Record{Key: []byte("a"), Value: []byte(c.value), Headers: []kgo.RecordHeader{{Key: "version", Value: []byte(c.header)}}}
+		got := in.Read(&record, now)
+		require.Equal(t, "a", got.Account, "whatever its version is")
+		require.Equal(t, c.want, got.Version.String(), "%+v", c)
+	}
+	for _, source := range []string{"key", "header:", "json:a..b", "v"} {
+		c := DefaultConfig()
+		c.BadRecord, c.Version = BadSkip, source
+		require.ErrorContains(t, c.Validate(), "CHANGE_VERSION="+source)
+	}
+}
