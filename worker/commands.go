@@ -20,6 +20,7 @@ func commands() []process.Command {
 		migrateCommand(),
 		process.ConfigCommand(&settings, func() error { return settings.Validate() }),
 	}, parkedCommands(&common)...)
+	all = append(all, budgetCommands(&common)...)
 	return append(all, auditCommands()...)
 }
 

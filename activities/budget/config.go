@@ -16,16 +16,16 @@ type Config struct {
 // Default returns a Config in which UPSTREAM_RPS is still missing.
 func Default() Config { return Config{UpstreamRPS: -1} }
 
-// maxRPS bounds the memory of the log: one instant per call of a second.
-const maxRPS = 100_000
+// MaxRPS bounds the memory of the log: one instant per call of a second.
+const MaxRPS = 100_000
 
 // Validate returns every fault, joined.
 func (c Config) Validate() error {
 	switch {
 	case c.UpstreamRPS == -1:
 		return config.Fault{Name: "UPSTREAM_RPS", Problem: "is required: the calls per second that upstream grants this pipeline (0 pauses)"}
-	case c.UpstreamRPS < 0 || c.UpstreamRPS > maxRPS:
-		return config.Fault{Name: "UPSTREAM_RPS", Value: strconv.Itoa(c.UpstreamRPS), Problem: "must be from 0 (pause) to " + strconv.Itoa(maxRPS)}
+	case c.UpstreamRPS < 0 || c.UpstreamRPS > MaxRPS:
+		return config.Fault{Name: "UPSTREAM_RPS", Value: strconv.Itoa(c.UpstreamRPS), Problem: "must be from 0 (pause) to " + strconv.Itoa(MaxRPS)}
 	}
 	return nil
 }

@@ -188,6 +188,10 @@ func (f *Fleet) answered(asked time.Time, r contract.ShareRequest, s contract.Sh
 	if f.failures > 0 {
 		f.log.Info("the budget answers again", "failures", f.failures, "share", s.Calls)
 	}
+	if f.latest.WaitsUntil.IsZero() && !s.WaitsUntil.IsZero() {
+		f.log.Info("the budget has just started: shares of the one before it may still be in use, so it grants none yet",
+			"until", s.WaitsUntil)
+	}
 	f.failures = 0
 	f.epoch = s.Breaker.Epoch
 	if f.event == r.Breaker {

@@ -20,6 +20,7 @@ import (
 	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
 	"github.com/quiesce-io/quiesce/workflows"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // Deps is what the worker reaches the world through. A team that brings its own
@@ -36,13 +37,15 @@ type Deps struct {
 type Worker struct {
 	config  Config
 	deps    Deps
+	fleet   *budget.Fleet
 	monitor *health.Monitor
 }
 
 // New connects the parts; nothing runs yet.
 func New(config Config, deps Deps) *Worker {
-	limiter := budget.NewLimiter(config.Budget, deps.Metrics)
-	return &Worker{config: config, deps: deps, monitor: health.NewMonitor(limiter, deps.Metrics, deps.Logger)}
+	granter := budget.Temporal{Client: deps.Temporal, Pipeline: config.Common.Pipeline, TaskQueue: config.Common.Queue()}
+	fleet := budget.NewFleet(config.Budget, granter, deps.Metrics, deps.Logger)
+	return &Worker{config: config, deps: deps, fleet: fleet, monitor: health.NewMonitor(fleet, deps.Metrics, deps.Logger)}
 }
 
 // Run polls Temporal for work until ctx is done or the SDK gives up. It stops in
@@ -50,46 +53,95 @@ func New(config Config, deps Deps) *Worker {
 //
 //  1. no more tasks are taken; syncs that wait are handed back to Temporal
 //  2. calls and writes under way finish, for a bounded time
+//  3. the share of the budget is given back
+//  4. the budget is polled for no more, as it takes a worker to take the share
 func (w *Worker) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return process.ServeStatus(ctx, w.config.Common.StatusAddr, w.status()) })
-	group.Go(func() error { return w.work(ctx) })
+	sharing, calledLast := context.WithCancel(context.WithoutCancel(ctx))
+	defer calledLast()
+	group.Go(func() error {
+		defer calledLast()
+		return poll(ctx, w.syncWorker(), w.config.Common.Queue(), wait)
+	})
+	group.Go(func() error {
+		queue := contract.BudgetTaskQueue(w.config.Common.Queue())
+		return RunBudget(sharing, w.deps.Temporal, queue, w.fleet)
+	})
 	return group.Wait()
 }
 
-func (w *Worker) work(ctx context.Context) error {
-	fatal := make(chan error, 1) // the SDK reports one
-	temporal := worker.New(w.deps.Temporal, w.config.Common.Queue(), worker.Options{
+// wait is the work of a worker that has nothing else to do.
+func wait(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// stoppable is a worker that reports why it cannot go on.
+type stoppable struct {
+	worker.Worker
+	fatal <-chan error // capacity 1: the SDK reports one
+}
+
+func newWorker(c client.Client, queue string, options worker.Options) stoppable {
+	fatal := make(chan error, 1)
+	options.OnFatalError = func(err error) {
+		select {
+		case fatal <- err:
+		default:
+		}
+	}
+	return stoppable{worker.New(c, queue, options), fatal}
+}
+
+// poll has the worker poll while work runs, until ctx is done.
+func poll(ctx context.Context, w stoppable, queue string, work func(context.Context) error) error {
+	if err := w.Start(); err != nil {
+		return fmt.Errorf("start worker on Temporal task queue %s: %w", queue, err)
+	}
+	defer w.Stop()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return work(ctx) })
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-w.fatal:
+			return fmt.Errorf("worker on Temporal task queue %s: %w", queue, err)
+		}
+	})
+	return group.Wait()
+}
+
+func (w *Worker) syncWorker() stoppable {
+	temporal := newWorker(w.deps.Temporal, w.config.Common.Queue(), worker.Options{
 		MaxConcurrentActivityExecutionSize: w.config.Slots.Sync,
 		// An eager activity would bypass the queue, and with it priority.
 		DisableEagerActivities: true,
 		WorkerStopTimeout:      w.config.stopTimeout(),
-		// The SDK would send one heartbeat in 0.8 timeouts, and a frontend that
-		// is slow once would make a dead worker of a living one.
-		MaxHeartbeatThrottleInterval:     w.config.Sync.Lease.Heartbeat / 3,
-		DefaultHeartbeatThrottleInterval: w.config.Sync.Lease.Heartbeat / 3,
-		OnFatalError: func(err error) {
-			select {
-			case fatal <- err:
-			default:
-			}
-		},
 	})
 	workflows.Register(temporal)
 	activities.New(w.config.Sync, activities.Dependencies{
 		Upstream: w.deps.Upstream, Store: w.deps.Store, Health: w.monitor,
 		Metrics: w.deps.Metrics, Log: w.deps.Logger,
 	}).Register(temporal)
-	if err := temporal.Start(); err != nil {
-		return fmt.Errorf("start worker on Temporal task queue %s: %w", w.config.Common.Queue(), err)
-	}
-	defer temporal.Stop()
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-fatal:
-		return fmt.Errorf("worker on Temporal task queue %s: %w", w.config.Common.Queue(), err)
-	}
+	return temporal
+}
+
+// RunBudget renews the fleet's share until ctx is done, and runs the small second
+// worker that every process has for the budget, on a task queue where no backlog
+// of syncs is before it.
+func RunBudget(ctx context.Context, c client.Client, queue string, fleet *budget.Fleet) error {
+	w := newWorker(c, queue, worker.Options{
+		LocalActivityWorkerOnly:                true,
+		MaxConcurrentWorkflowTaskExecutionSize: 2,
+		MaxConcurrentWorkflowTaskPollers:       2,
+		// The process that had the budget in its cache may be gone. Everybody's
+		// renewals wait this long before another takes over.
+		StickyScheduleToStartTimeout: time.Second,
+	})
+	workflows.RegisterBudget(w)
+	return poll(ctx, w, queue, fleet.Run)
 }
 
 // Status is what the worker serves at /status.
@@ -100,6 +152,8 @@ type Status struct {
 	Breaker   health.State `json:"breaker"`
 	Slots     int          `json:"slots"`
 	BudgetRPS int          `json:"budget_rps"`
+	// Share is this worker's part of what the fleet may call now.
+	Share contract.Share `json:"share"`
 }
 
 // Status returns the present state.
@@ -107,6 +161,7 @@ func (w *Worker) Status() Status {
 	return Status{
 		Pipeline: w.config.Common.Pipeline, Version: process.Version, TaskQueue: w.config.Common.Queue(),
 		Breaker: w.monitor.State(), Slots: w.config.Slots.Sync, BudgetRPS: w.config.Budget.UpstreamRPS,
+		Share: w.fleet.Share(),
 	}
 }
 

@@ -191,6 +191,9 @@ func target(s *contract.BudgetState, now time.Time, worker string, limit int) in
 // answer completes a share with what the worker needs to know besides.
 func answer(s *contract.BudgetState, now time.Time, w *contract.BudgetWorker, share contract.Share, target int) contract.Share {
 	share.Limit, share.Leased, share.Breaker = Limit(s, now), Leased(s), s.Breaker
+	if now.Before(s.OpenAt) {
+		share.WaitsUntil = s.OpenAt
+	}
 	// soon is as often as a fleet of this size may ask while something is going
 	// on: the server takes ten updates at a time.
 	soon := max(500*time.Millisecond, time.Duration(len(s.Workers))*100*time.Millisecond)

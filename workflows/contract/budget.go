@@ -97,6 +97,9 @@ type Share struct {
 	Limit   int     `json:"limit"`
 	Leased  int     `json:"leased"`
 	Breaker Breaker `json:"breaker"`
+	// WaitsUntil is when a budget that knows nothing of what was granted before
+	// it will grant its first share; zero once passed.
+	WaitsUntil time.Time `json:"waits_until,omitzero"`
 }
 
 // SetBudget is an operator's order.

@@ -24,7 +24,7 @@ func TestBudgetPayloads(t *testing.T) {
 			Worker: "7@host-a-2f", Started: at(0), Seq: 13, RPS: 30, Held: 14, Demand: 40, Throttled: 2, RetryAfter: contract.Duration(3 * time.Second),
 			Breaker: &contract.BreakerEvent{Open: true, Cause: "401 for everybody", Epoch: 2},
 		},
-		"share":      contract.Share{Calls: 1, Probe: true, Renew: contract.Duration(4500 * time.Millisecond), Limit: 20, Leased: 14, Breaker: breaker},
+		"share":      contract.Share{Calls: 1, Probe: true, Renew: contract.Duration(4500 * time.Millisecond), Limit: 20, Leased: 14, Breaker: breaker, WaitsUntil: at(42)},
 		"set-budget": contract.SetBudget{RPS: 20},
 		"budget-input": contract.BudgetInput{State: &contract.BudgetState{
 			Now: at(41), OpenAt: at(15), Configured: 30, ConfiguredAt: at(0), Set: &set,
