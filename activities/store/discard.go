@@ -30,16 +30,13 @@ func (s *Store) Discard(ctx context.Context, d Discard) error {
 	written := spanner.NewStatement("SELECT 1 FROM `" + s.cfg.SyncsTable + "`" +
 		" WHERE AccountId = @account AND SyncedAt >= @since AND SyncId = @id LIMIT 1")
 	written.Params = map[string]any{"account": d.Account, "since": d.At.Add(-overtaken), "id": d.ID}
-	err = s.exclusively(ctx, func() error {
-		_, err := s.client.ReadWriteTransaction(ctx, func(ctx context.Context, tx *spanner.ReadWriteTransaction) error {
-			found := false
-			err := tx.Query(ctx, written).Do(func(*spanner.Row) error { found = true; return nil })
-			if err != nil || found {
-				return err
-			}
-			return tx.BufferWrite([]*spanner.Mutation{row})
-		})
-		return err
+	err = s.transact(ctx, func(ctx context.Context, tx *spanner.ReadWriteTransaction) error {
+		found := false
+		err := tx.Query(ctx, written).Do(func(*spanner.Row) error { found = true; return nil })
+		if err != nil || found {
+			return err
+		}
+		return tx.BufferWrite([]*spanner.Mutation{row})
 	})
 	return classify(op, err)
 }

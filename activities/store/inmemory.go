@@ -46,7 +46,7 @@ func (s *Store) checkInMemory(ctx context.Context, mapped []column) error {
 func (s *Store) pendingInMemory(ctx context.Context) ([]string, error) {
 	var statements []string
 	for _, t := range []struct{ name, statement string }{{s.cfg.AccountsTable, ddl.Accounts()}, {s.cfg.SyncsTable, ddl.AccountSyncs()}} {
-		err := s.client.Single().Query(ctx, spanner.NewStatement("SELECT AccountId FROM `"+t.name+"` LIMIT 1")).Do(func(*spanner.Row) error { return nil })
+		err := s.Client().Single().Query(ctx, spanner.NewStatement("SELECT AccountId FROM `"+t.name+"` LIMIT 1")).Do(func(*spanner.Row) error { return nil })
 		switch {
 		case isNotFound(err):
 			statements = append(statements, s.create(t.statement))

@@ -56,7 +56,7 @@ type actual struct {
 // readTable reads what INFORMATION_SCHEMA knows about a table.
 func (s *Store) readTable(ctx context.Context, name string) (table, error) {
 	t := table{columns: map[string]actual{}}
-	tx := s.client.ReadOnlyTransaction()
+	tx := s.Client().ReadOnlyTransaction()
 	defer tx.Close()
 	query := func(sql string, each func(r *spanner.Row) error) error {
 		statement := spanner.Statement{SQL: sql, Params: map[string]any{"t": name}}

@@ -46,19 +46,16 @@ func (s *Store) Write(ctx context.Context, sync Sync) (contract.Outcome, error) 
 		return "", err
 	}
 	var outcome contract.Outcome
-	err = s.exclusively(ctx, func() error {
-		// The closure runs again when Spanner aborts it. It reads, decides and
-		// buffers; all it leaves behind is the outcome of its last run.
-		_, err := s.client.ReadWriteTransaction(ctx, func(ctx context.Context, tx *spanner.ReadWriteTransaction) error {
-			var mutations []*spanner.Mutation
-			var err error
-			outcome, mutations, err = s.decide(ctx, tx, sync, payload, *columns, mapped)
-			if err != nil {
-				return err
-			}
-			return tx.BufferWrite(mutations)
-		})
-		return err
+	// The closure runs again when Spanner aborts it. It reads, decides and
+	// buffers; all it leaves behind is the outcome of its last run.
+	err = s.transact(ctx, func(ctx context.Context, tx *spanner.ReadWriteTransaction) error {
+		var mutations []*spanner.Mutation
+		var err error
+		outcome, mutations, err = s.decide(ctx, tx, sync, payload, *columns, mapped)
+		if err != nil {
+			return err
+		}
+		return tx.BufferWrite(mutations)
 	})
 	if err != nil {
 		return "", classify(op, err)
