@@ -23,6 +23,9 @@ import (
 // they wait more than they work, whatever the number of cores.
 const parallel = "6"
 
+// seed repeats the moments of a run's kills, as far as a machine repeats itself.
+var seed = flag.Uint64("seed", 0, "seed of the moments at which processes are killed; 0: another one each time, which is printed")
+
 // world is what all tests share. It is set by TestMain and only read after.
 var world struct {
 	*stack.Stack

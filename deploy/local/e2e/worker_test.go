@@ -96,9 +96,12 @@ func TestWorkersKilledUnderLoad(t *testing.T) {
 // starting it again. It returns when they were killed.
 func (p *pipeline) torment(d time.Duration, processes []*stack.Process, ready func() bool) (kills []time.Time) {
 	p.t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	p.t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	moments := *seed
+	if moments == 0 {
+		moments = uint64(time.Now().UnixNano())
+	}
+	p.t.Logf("-seed %d", moments)
+	random := rand.New(rand.NewPCG(moments, 0))
 	ctx, cancel := context.WithTimeout(p.t.Context(), d)
 	defer cancel()
 	wait := p.runLoad(ctx, d)
