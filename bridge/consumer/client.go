@@ -108,3 +108,6 @@ func (c *Consumer) member() []kgo.Opt {
 	}
 	return opts
 }
+		// Partitions that are added are found by whoever leads the group, by
+		// asking; they wait that long.
+		kgo.MetadataMaxAge(15 * time.Second),
