@@ -1,14 +1,17 @@
 package consumer
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
@@ -66,8 +69,29 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 		return scram.Auth{User: c.SASLUsername, Pass: password}.AsSha256Mechanism(), nil
 	case "SCRAM-SHA-512":
 		return scram.Auth{User: c.SASLUsername, Pass: password}.AsSha512Mechanism(), nil
+	case "OAUTHBEARER":
+		if _, err := c.token(); err != nil {
+			return nil, err
+		}
+		return oauth.Oauth(func(context.Context) (oauth.Auth, error) {
+			token, err := c.token()
+			return oauth.Auth{Token: token}, err
+		}), nil
 	}
 	return nil, fmt.Errorf("SASL mechanism %q", c.SASLMechanism)
+}
+
+// token reads the token for OAUTHBEARER. Whoever renews it replaces the file.
+func (c Config) token() (string, error) {
+	raw, err := os.ReadFile(c.OAuthTokenFile)
+	if err != nil {
+		return "", config.Fault{Name: "KAFKA_OAUTH_TOKEN_FILE", Value: c.OAuthTokenFile, Problem: err.Error()}
+	}
+	token := strings.TrimSpace(string(raw))
+	if token == "" {
+		return "", config.Fault{Name: "KAFKA_OAUTH_TOKEN_FILE", Value: c.OAuthTokenFile, Problem: "is empty"}
+	}
+	return token, nil
 }
 
 // member returns the options of the group member.

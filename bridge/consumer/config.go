@@ -26,11 +26,13 @@ type Config struct {
 	TLSCertFile string `env:"KAFKA_TLS_CERT_FILE" help:"PEM file of the client certificate; empty: none."`
 	TLSKeyFile  string `env:"KAFKA_TLS_KEY_FILE" help:"PEM file of the client certificate's key."`
 
-	SASLMechanism string        `env:"KAFKA_SASL_MECHANISM" help:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: none."`
+	SASLMechanism string        `env:"KAFKA_SASL_MECHANISM" help:"PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; empty: none."`
 	SASLUsername  string        `env:"KAFKA_SASL_USERNAME" help:"User name for SASL."`
 	SASLPassword  config.Secret `env:"KAFKA_SASL_PASSWORD" help:"Password for SASL."`
 
 	CommitInterval time.Duration `env:"COMMIT_INTERVAL" help:"How often offsets are committed."`
+	OAuthTokenFile string `env:"KAFKA_OAUTH_TOKEN_FILE" help:"File that holds the token for OAUTHBEARER; read for each connection, so it may be replaced while the process runs."`
+
 	StartTimeout   time.Duration `env:"START_TIMEOUT" help:"How long to wait at start for brokers and topics before giving up."`
 
 	Intake intake.Config
@@ -87,7 +89,10 @@ func (c Config) Validate() error {
 		require(c.SASLUsername != "", "KAFKA_SASL_USERNAME", "", "is required with KAFKA_SASL_MECHANISM")
 		require(c.SASLPassword != "", "KAFKA_SASL_PASSWORD", "", "is required with KAFKA_SASL_MECHANISM, here or in the file that KAFKA_SASL_PASSWORD_FILE names")
 	default:
-		require(false, "KAFKA_SASL_MECHANISM", c.SASLMechanism, "must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+		require(false, "KAFKA_SASL_MECHANISM", c.SASLMechanism, "must be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER")
+		require(c.OAuthTokenFile == "", "KAFKA_SASL_MECHANISM", "", "must be OAUTHBEARER with KAFKA_OAUTH_TOKEN_FILE")
 	}
 	return errors.Join(append(faults, c.Intake.Validate())...)
 }
+	case "OAUTHBEARER":
+		require(c.OAuthTokenFile != "", "KAFKA_OAUTH_TOKEN_FILE", "", "is required with KAFKA_SASL_MECHANISM=OAUTHBEARER")

@@ -47,6 +47,10 @@ func (c *Consumer) topics(ctx context.Context, names []string) (map[string]topic
 	return infos, nil
 }
 
+func (c *Consumer) refused(err error) error {
+	return fmt.Errorf("KAFKA_SASL_MECHANISM=%s: %s refuses the credentials: %w", c.cfg.SASLMechanism, strings.Join(c.cfg.Brokers, ","), err)
+}
+
 // checkStart waits until the brokers answer and the topics are there, for at
 // most START_TIMEOUT: a mistake must show at once, not as a consumer that idles.
 // It returns nil as well once ctx is done.
@@ -76,6 +80,8 @@ func (c *Consumer) checkStart(ctx context.Context) error {
 			if last == nil {
 				return nil
 			}
+		case errors.Is(err, kerr.SaslAuthenticationFailed):
+			last = c.refused(err)
 		case wait.Err() == nil || last == nil:
 			last = fmt.Errorf("KAFKA_BROKERS: no answer from %s: %w", strings.Join(c.cfg.Brokers, ","), err)
 		}
