@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,11 +28,14 @@ func (c *Consumer) adjustOffsets(ctx context.Context, assigned map[string]map[in
 	if err != nil {
 		return nil, fmt.Errorf("assign: %w", err)
 	}
+	if !c.meetAll(infos) {
+		return nil, errors.New("assign: a topic was created anew")
+	}
 	commits, err := c.kadm.FetchOffsets(ctx, c.cfg.Group)
 	if err != nil {
 		return nil, fmt.Errorf("assign: committed offsets of %s: %w", c.cfg.Group, err)
 	}
-	var starts, first []ledger.Start
+	var starts, first, refused []ledger.Start
 	for _, name := range names {
 		info, found := infos[name]
 		if !found {
@@ -39,6 +43,13 @@ func (c *Consumer) adjustOffsets(ctx context.Context, assigned map[string]map[in
 		}
 		history := readCommits(commits[name], info)
 		for p := range assigned[name] {
+			if history.recreated[p] && c.cfg.Recreated == RecreatedStop {
+				refused = append(refused, ledger.Start{
+					Source: contract.Source{TopicID: info.id, Topic: name, Partition: p},
+					Next:   contract.Position{Epoch: -1, Offset: commits[name][p].At},
+				})
+				continue
+			}
 			start := history.start(contract.Source{TopicID: info.id, Topic: name, Partition: p})
 			if !start.Committed {
 				first = append(first, start)
@@ -59,12 +70,17 @@ func (c *Consumer) adjustOffsets(ctx context.Context, assigned map[string]map[in
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	offsets := make(map[string]map[int32]kgo.Offset)
-	for _, s := range starts {
+	for _, s := range append(starts, refused...) {
 		c.begin(s)
 		if offsets[s.Source.Topic] == nil {
 			offsets[s.Source.Topic] = make(map[int32]kgo.Offset)
 		}
 		offsets[s.Source.Topic][s.Source.Partition] = kgo.NewOffset().At(s.Next.Offset).WithEpoch(s.Next.Epoch)
+	}
+	for _, s := range refused {
+		part := c.partitions[partitionKey{s.Source.Topic, s.Source.Partition}]
+		part.assignment.Drop() // it must not commit over the word that was left
+		c.stopPartition(part, fmt.Sprintf("topic %s was deleted and created again (now ID %s) and KAFKA_TOPIC_RECREATED=stop", s.Source.Topic, s.Source.TopicID), "--to-earliest")
 	}
 	return offsets, nil
 }

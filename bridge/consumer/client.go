@@ -113,6 +113,9 @@ func (c *Consumer) member() []kgo.Opt {
 		kgo.OnPartitionsRevoked(c.onRevoked),
 		kgo.OnPartitionsLost(c.onLost),
 		kgo.SessionTimeout(c.cfg.SessionTimeout),
+		// Partitions that are added are found by whoever leads the group, by
+		// asking; they wait that long.
+		kgo.MetadataMaxAge(15 * time.Second),
 		kgo.HeartbeatInterval(min(3*time.Second, c.cfg.SessionTimeout/3)),
 		// What is prefetched is memory that no bound of ours counts: keep it
 		// small, and short, because a resumed partition waits for the fetch in
@@ -132,6 +135,3 @@ func (c *Consumer) member() []kgo.Opt {
 	}
 	return opts
 }
-		// Partitions that are added are found by whoever leads the group, by
-		// asking; they wait that long.
-		kgo.MetadataMaxAge(15 * time.Second),

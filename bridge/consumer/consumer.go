@@ -17,6 +17,7 @@ import (
 	"github.com/quiesce-io/quiesce/bridge/intake"
 	"github.com/quiesce-io/quiesce/bridge/ledger"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // Sink takes admitted changes.
@@ -75,6 +76,8 @@ type Consumer struct {
 	mu         sync.Mutex
 	client     *kgo.Client // nil before Run has joined, and after it has left
 	partitions map[partitionKey]*partition
+	known      map[string]contract.TopicID // topics by name, as first met
+	recreated  map[string]recreation
 }
 
 type partitionKey struct {
@@ -124,6 +127,8 @@ func New(cfg Config, deps Deps) (*Consumer, error) {
 		base:       append(base, deps.Options...),
 		commits:    make(committer, 1),
 		partitions: make(map[partitionKey]*partition),
+		known:      make(map[string]contract.TopicID),
+		recreated:  make(map[string]recreation),
 	}
 	c.dead = newDeadLetters(c)
 	return c, nil
@@ -134,7 +139,7 @@ func New(cfg Config, deps Deps) (*Consumer, error) {
 //
 //  1. polling ends; nothing more is admitted. A loop that hangs is left behind
 //  2. dead letters under way are flushed
-//  3. the watermarks are committed
+//  3. the watermarks are committed, and word is left of recreated topics
 //  4. the group is left and the clients are closed
 //
 // each within a bounded time. Nobody waits for workflows: what they cover later
@@ -200,6 +205,7 @@ func (c *Consumer) stop(ctx context.Context, stuck bool) {
 		if err := c.dead.flush(flush); err != nil {
 			c.log.Warn("dead letters not flushed; their records will be read again", "error", err)
 		}
+		c.markRecreated(ctx)
 		c.commit(ctx, c.deps.Ledger.Assignments())
 	}()
 	within(finish, finished)

@@ -101,8 +101,7 @@ func (c *Consumer) receivePartition(topic kgo.FetchTopic, fetched *kgo.FetchPart
 	if part == nil || part.stopped != "" || len(fetched.Records) == 0 {
 		return
 	}
-	if id := part.assignment.Source().TopicID; topic.TopicID != [16]byte{} && contract.TopicID(topic.TopicID) != id {
-		c.fail(recreated(key.topic, id, topic.TopicID))
+	if topic.TopicID != [16]byte{} && !c.meet(key.topic, topic.TopicID) {
 		return
 	}
 	part.unreadable = 0

@@ -3,10 +3,12 @@ package consumer
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
@@ -93,13 +95,24 @@ func (c *Consumer) observeLoop(ctx context.Context) {
 	gauges, ends := time.NewTicker(gaugeInterval), time.NewTicker(endInterval)
 	defer gauges.Stop()
 	defer ends.Stop()
+	var refused time.Time // since when the brokers refuse our credentials
 	for {
 		select {
 		case <-gauges.C:
 			c.report()
 		case <-ends.C:
-			if err := c.observe(ctx); err != nil && ctx.Err() == nil {
+			err := c.observe(ctx)
+			if err != nil && ctx.Err() == nil {
 				c.log.Warn("end offsets", "error", err)
+			}
+			switch {
+			case !errors.Is(err, kerr.SaslAuthenticationFailed):
+				refused = time.Time{}
+			case refused.IsZero():
+				refused = time.Now()
+			case time.Since(refused) >= c.cfg.StartTimeout:
+				// The next process reads the secrets anew; for us it would never end.
+				c.fail(c.refused(err))
 			}
 		case <-ctx.Done():
 			return
@@ -114,6 +127,9 @@ func (c *Consumer) observe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !c.meetAll(infos) {
+		return nil
+	}
 	ends, err := c.kadm.ListCommittedOffsets(ctx, c.cfg.Topics...)
 	if err != nil {
 		return err
@@ -121,23 +137,11 @@ func (c *Consumer) observe(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, part := range c.partitions {
-		info, found := infos[key.topic]
-		if id := part.assignment.Source().TopicID; found && info.id != id {
-			c.fail(recreated(key.topic, id, info.id))
-			return nil
-		}
 		if o, found := ends.Lookup(key.topic, key.partition); found && o.Err == nil {
 			part.end = o.Offset // also lower than before: a log may be truncated
 		}
 	}
 	return nil
-}
-
-// recreated is fatal: the client does not find its way from the old topic to
-// the new one, and everything under way belongs to the old. A new process
-// starts at the new topic's beginning.
-func recreated(topic string, was, is contract.TopicID) error {
-	return fmt.Errorf("topic %s was deleted and created again (ID %s, now %s): this process must be restarted to read the new one", topic, was, is)
 }
 
 func (c *Consumer) report() {
