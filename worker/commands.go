@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 
@@ -70,11 +71,16 @@ func run(ctx context.Context, settings service.Config) error {
 
 func migrateCommand() process.Command {
 	settings := service.DefaultConfig()
+	var dryRun, deleteOlder bool
 	return process.Command{
 		Name:     "migrate",
 		Summary:  "Create the Spanner tables or add what they lack.",
-		Help:     "The database must exist. Nothing is ever dropped or retyped; running it again does nothing.",
+		Help:     "The database must exist. Nothing is ever dropped or retyped, and tables that would need that are refused; running it again does nothing.",
 		Settings: []any{&settings.Store, &settings.Common},
+		Flags: func(flags *flag.FlagSet) {
+			flags.BoolVar(&dryRun, "dry-run", false, "Print the statements and run none.")
+			flags.BoolVar(&deleteOlder, "delete-older", false, "Agree that SYNC_LOG_RETENTION deletes rows that the sync log has now.")
+		},
 		Validate: func() error { return settings.Store.Validate() },
 		Run: func(ctx context.Context, i *process.Invocation) error {
 			ctx, cancel := context.WithTimeout(ctx, settings.Common.StartTimeout)
@@ -84,15 +90,23 @@ func migrateCommand() process.Command {
 				return err
 			}
 			defer s.Close()
-			statements, err := s.Migrate(ctx)
+			plan, err := s.Plan(ctx, deleteOlder)
+			if err == nil && !dryRun {
+				err = s.Apply(ctx, plan)
+			}
 			if err != nil {
 				return err
 			}
-			for _, statement := range statements {
+			for _, statement := range plan.Statements {
 				fmt.Fprintln(i.Stdout, statement+";")
 			}
-			if len(statements) == 0 {
-				fmt.Fprintln(i.Stdout, "nothing to do: the tables are up to date")
+			switch {
+			case len(plan.Statements) == 0:
+				fmt.Fprintf(i.Stdout, "nothing to do: the tables are up to date, at schema %d\n", plan.To)
+			case dryRun:
+				fmt.Fprintf(i.Stdout, "would go from schema %d to %d\n", plan.From, plan.To)
+			default:
+				fmt.Fprintf(i.Stdout, "from schema %d to %d\n", plan.From, plan.To)
 			}
 			return nil
 		},

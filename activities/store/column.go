@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ type column struct {
 }
 
 // mappable are the types that a mapped column may have.
-var mappable = []string{"STRING", "INT64", "FLOAT64", "BOOL", "TIMESTAMP", "JSON"}
+var mappable = []string{"STRING", "INT64", "FLOAT64", "BOOL", "TIMESTAMP", "DATE", "NUMERIC", "JSON"}
 
 var errWrongType = errors.New("wrong type")
 
@@ -100,8 +101,37 @@ func (c column) value(v any) (any, error) {
 		if s, ok := v.(string); ok {
 			return time.Parse(time.RFC3339Nano, s)
 		}
+	case "DATE": // on the wire, dates and decimals are strings
+		if v == nil {
+			return spanner.NullString{}, nil
+		}
+		if s, ok := v.(string); ok {
+			_, err := time.Parse(time.DateOnly, s)
+			return s, err
+		}
+	case "NUMERIC":
+		if v == nil {
+			return spanner.NullString{}, nil
+		}
+		if n, ok := v.(json.Number); ok {
+			return decimal(n.String())
+		}
+		if s, ok := v.(string); ok { // as APIs write money
+			return decimal(s)
+		}
 	case "JSON":
 		return spanner.NullJSON{Value: v, Valid: v != nil}, nil
 	}
 	return nil, errWrongType
+}
+
+// decimalText is a decimal fraction, with digits that NUMERIC can hold.
+var decimalText = regexp.MustCompile(`^-?\d{1,29}(\.\d{1,9})?$`)
+
+// decimal checks what NUMERIC would round or could not hold.
+func decimal(s string) (string, error) {
+	if !decimalText.MatchString(s) {
+		return "", errWrongType
+	}
+	return s, nil
 }

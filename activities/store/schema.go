@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -124,21 +125,16 @@ func (t table) faults(name string, columns []wanted, key []string, mapped []colu
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("table %s: "+format, append([]any{name}, args...)...))
 	}
-	ours := map[string]bool{}
 	for _, w := range columns {
-		ours[strings.ToLower(w.name)] = true
 		have, ok := t.columns[strings.ToLower(w.name)]
 		switch {
 		case !ok:
 			fault("column %s is missing", w.name)
-		case have.kind != w.kind:
-			fault("column %s is %s and must be %s", w.name, have.full, w.kind)
-		case w.commitTime && !have.commitTime:
+		case have.kind == w.kind && w.commitTime && !have.commitTime:
 			fault("column %s must have OPTIONS (allow_commit_timestamp = true)", w.name)
 		}
 	}
 	for i, c := range mapped {
-		ours[strings.ToLower(c.name)] = true
 		have, ok := t.columns[strings.ToLower(c.name)]
 		switch {
 		case !ok:
@@ -150,8 +146,31 @@ func (t table) faults(name string, columns []wanted, key []string, mapped []colu
 		}
 		mapped[i].kind = have.kind
 	}
-	for lower, have := range t.columns {
-		if have.required && !ours[lower] {
+	return append(faults, t.conflicts(name, columns, key, mapped)...)
+}
+
+// conflicts are the faults that no column can be added for; none if there is no
+// table yet.
+func (t table) conflicts(name string, columns []wanted, key []string, mapped []column) []error {
+	if len(t.columns) == 0 {
+		return nil
+	}
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("table %s: "+format, append([]any{name}, args...)...))
+	}
+	filled := map[string]bool{}
+	for _, c := range mapped {
+		filled[strings.ToLower(c.name)] = true
+	}
+	for _, w := range columns {
+		filled[strings.ToLower(w.name)] = true
+		if have, ok := t.columns[strings.ToLower(w.name)]; ok && have.kind != w.kind {
+			fault("column %s is %s and must be %s", w.name, have.full, w.kind)
+		}
+	}
+	for _, lower := range slices.Sorted(maps.Keys(t.columns)) {
+		if have := t.columns[lower]; have.required && !filled[lower] {
 			fault("column %s is NOT NULL without a default and not filled by Quiesce, so no row could be inserted", have.name)
 		}
 	}
@@ -191,7 +210,8 @@ func (s *Store) Check(ctx context.Context) error {
 	faults := accounts.faults(s.cfg.AccountsTable, accountColumns(), accountsKey, mapped)
 	faults = append(faults, syncs.faults(s.cfg.SyncsTable, syncColumns(), syncsKey, nil)...)
 	if len(faults) > 0 {
-		return fmt.Errorf("%s: %w\n%w", s.cfg.Database, ErrSchema, errors.Join(faults...))
+		return fmt.Errorf("%s: %w: it is at schema %d, this build needs %d\n%w", s.cfg.Database, ErrSchema,
+			schemaVersion(accounts, syncs), SchemaVersion, errors.Join(faults...))
 	}
 	s.columns.Store(&mapped)
 	return nil

@@ -85,12 +85,79 @@ func TestMigrateAddsToTablesThatExistUnderOtherNames(t *testing.T) {
 	require.Equal(t, []string{"written"}, logged(t, s))
 }
 
+// A table of version 1, as the first release created it.
+func TestMigrateUpgrades(t *testing.T) {
+	s := ready(t, nil)
+	apply(t, s, "ALTER TABLE Accounts DROP COLUMN Version", "ALTER TABLE AccountSyncs DROP COLUMN Tries",
+		"ALTER TABLE AccountSyncs DROP COLUMN Operator", "ALTER TABLE AccountSyncs DROP COLUMN Reason")
+	err := s.Check(t.Context())
+	require.ErrorContains(t, err, "at schema 1, this build needs 2")
+	require.ErrorContains(t, err, "table AccountSyncs: column Operator is missing")
+	plan, err := s.Plan(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 2}, []int{plan.From, plan.To})
+	ran, err := s.Migrate(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, plan.Statements, ran)
+	require.Equal(t, "ALTER TABLE `Accounts` ADD COLUMN Version STRING(64)", ran[0])
+	require.Len(t, ran, 4)
+	plan, err = s.Plan(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, Plan{From: 2, To: 2}, plan)
+	write(t, s, called(1, `{}`))
+
+	// What a later release adds is none of our business.
+	apply(t, s, "ALTER TABLE Accounts ADD COLUMN Later STRING(MAX)")
+	ran, err = s.Migrate(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, ran)
+	require.NoError(t, s.Check(t.Context()))
+	write(t, s, called(2, `{}`))
+}
+
+func TestMigrateDoesNotDeleteUnasked(t *testing.T) {
+	s := ready(t, nil)
+	old := called(1, `{}`)
+	write(t, s, old)
+	cfg := s.cfg
+	cfg.SyncLogDays = 30
+	shorter := reopen(t, cfg)
+	_, err := shorter.Migrate(t.Context())
+	require.NoError(t, err, "no row is that old")
+	_, err = s.Client().Apply(t.Context(), []*spanner.Mutation{spanner.InsertMap("AccountSyncs", map[string]any{
+		"AccountId": "a", "SyncedAt": time.Now().Add(-10 * 24 * time.Hour), "SyncId": "old",
+	})})
+	require.NoError(t, err)
+	cfg.SyncLogDays = 7
+	shorter = reopen(t, cfg)
+	ran, err := shorter.Migrate(t.Context())
+	require.ErrorIs(t, err, ErrLoss)
+	require.ErrorContains(t, err, "SYNC_LOG_RETENTION=7")
+	require.Empty(t, ran)
+	plan, err := shorter.Plan(t.Context(), true)
+	require.NoError(t, err)
+	require.Len(t, plan.Statements, 1)
+	require.NoError(t, shorter.Apply(t.Context(), plan))
+
+	// A table that never deleted anything, too.
+	apply(t, s, "ALTER TABLE AccountSyncs DROP ROW DELETION POLICY")
+	_, err = shorter.Migrate(t.Context())
+	require.ErrorIs(t, err, ErrLoss)
+	cfg.SyncLogDays = 3650
+	_, err = reopen(t, cfg).Migrate(t.Context())
+	require.NoError(t, err)
+}
+
 func TestCheckNamesWhatMigrateCannotMend(t *testing.T) {
 	s := empty(t, func(c *Config) { c.Columns = "Email=email,Blob=b,Must=m,Gone=g" })
 	apply(t, s,
 		"CREATE TABLE Accounts (AccountId STRING(64) NOT NULL, Region STRING(8) NOT NULL, Payload JSON, Email STRING(MAX), Blob BYTES(MAX), Must STRING(MAX) NOT NULL) PRIMARY KEY (Region, AccountId)")
-	_, err := s.Migrate(t.Context())
-	require.NoError(t, err)
+	ran, err := s.Migrate(t.Context())
+	require.ErrorIs(t, err, ErrConflict)
+	require.ErrorContains(t, err, "column Payload is JSON and must be STRING")
+	require.ErrorContains(t, err, "the primary key is (Region, AccountId)")
+	require.NotContains(t, err.Error(), "Gone", "a column that the user has to add is no conflict")
+	require.Empty(t, ran, "nothing is half done")
 	err = s.Check(t.Context())
 	for _, want := range []string{
 		"column Payload is JSON and must be STRING",
@@ -102,7 +169,6 @@ func TestCheckNamesWhatMigrateCannotMend(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	require.NotContains(t, err.Error(), "AccountSyncs")
 }
 
 func TestMissingDatabase(t *testing.T) {
@@ -121,16 +187,17 @@ func TestMissingDatabase(t *testing.T) {
 
 func TestMappedColumns(t *testing.T) {
 	s := empty(t, func(c *Config) {
-		c.Columns = "Email=email, City=address.city,Logins=logins,Score=score,Active=active,Seen=seen,Tags=tags"
+		c.Columns = "Email=email, City=address.city,Logins=logins,Score=score,Active=active,Seen=seen,Tags=tags,Born=born,Balance=balance"
 	})
 	_, err := s.Migrate(t.Context())
 	require.NoError(t, err)
 	apply(t, s, "ALTER TABLE Accounts ADD COLUMN Email STRING(20)", "ALTER TABLE Accounts ADD COLUMN City STRING(MAX)",
 		"ALTER TABLE Accounts ADD COLUMN Logins INT64", "ALTER TABLE Accounts ADD COLUMN Score FLOAT64",
-		"ALTER TABLE Accounts ADD COLUMN Active BOOL", "ALTER TABLE Accounts ADD COLUMN Seen TIMESTAMP", "ALTER TABLE Accounts ADD COLUMN Tags JSON")
+		"ALTER TABLE Accounts ADD COLUMN Active BOOL", "ALTER TABLE Accounts ADD COLUMN Seen TIMESTAMP", "ALTER TABLE Accounts ADD COLUMN Tags JSON",
+		"ALTER TABLE Accounts ADD COLUMN Born DATE", "ALTER TABLE Accounts ADD COLUMN Balance NUMERIC")
 	require.NoError(t, s.Check(t.Context()))
 
-	full := `{"email":"a@b","address":{"city":"Bern"},"logins":9007199254740993,"score":1.5,"active":true,"seen":"2026-11-30T12:00:00.000000001+01:00","tags":["x",{"y":1}]}`
+	full := `{"email":"a@b","address":{"city":"Bern"},"logins":9007199254740993,"score":1.5,"active":true,"seen":"2026-11-30T12:00:00.000000001+01:00","tags":["x",{"y":1}],"born":"1912-06-23","balance":12345678901234567890.123456789}`
 	write(t, s, called(1, full))
 	require.Equal(t, "a@b", cell[string](t, s, "Email"))
 	require.Equal(t, "Bern", cell[string](t, s, "City"))
@@ -139,6 +206,12 @@ func TestMappedColumns(t *testing.T) {
 	require.True(t, cell[bool](t, s, "Active"))
 	require.Equal(t, time.Date(2026, 11, 30, 11, 0, 0, 1, time.UTC), cell[time.Time](t, s, "Seen").UTC())
 	require.Equal(t, `["x",{"y":1}]`, cell[spanner.NullJSON](t, s, "Tags").String())
+	require.Equal(t, "1912-06-23", cell[spanner.NullDate](t, s, "Born").String())
+	require.Equal(t, "12345678901234567890.123456789", cell[spanner.NullNumeric](t, s, "Balance").String())
+	money := called(1, `{"balance":"-0.10"}`)
+	money.SyncID = "money"
+	write(t, s, money)
+	require.Equal(t, "-0.100000000", cell[spanner.NullNumeric](t, s, "Balance").String(), "money is often a string")
 
 	null := func() {
 		t.Helper()
@@ -149,6 +222,8 @@ func TestMappedColumns(t *testing.T) {
 		require.False(t, cell[spanner.NullBool](t, s, "Active").Valid)
 		require.False(t, cell[spanner.NullTime](t, s, "Seen").Valid)
 		require.False(t, cell[spanner.NullJSON](t, s, "Tags").Valid)
+		require.False(t, cell[spanner.NullDate](t, s, "Born").Valid)
+		require.False(t, cell[spanner.NullNumeric](t, s, "Balance").Valid)
 	}
 	write(t, s, called(2, `{"email":null,"address":[]}`))
 	null()
@@ -161,7 +236,8 @@ func TestMappedColumns(t *testing.T) {
 	null()
 
 	for _, payload := range []string{`{"email":1}`, `{"logins":1.5}`, `{"logins":"1"}`, `{"logins":9223372036854775808}`, `{"score":"x"}`,
-		`{"active":"yes"}`, `{"seen":"yesterday"}`, `{"address":{"city":{}}}`, `{"email":"` + strings.Repeat("x", 21) + `"}`} {
+		`{"active":"yes"}`, `{"seen":"yesterday"}`, `{"born":"23.6.1912"}`, `{"born":"1912-02-30"}`, `{"balance":"much"}`,
+		`{"balance":0.1234567891}`, `{"balance":1e40}`, `{"score":1e999}`, `{"address":{"city":{}}}`, `{"email":"` + strings.Repeat("x", 21) + `"}`} {
 		_, err := s.Write(t.Context(), called(6, payload))
 		require.ErrorIs(t, err, ErrRefused, payload)
 	}
