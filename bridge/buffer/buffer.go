@@ -13,7 +13,7 @@ import (
 
 // Config bounds what the bridge holds.
 type Config struct {
-	Records        int          `env:"BUFFER_RECORDS" help:"Most changes held that are not yet durable in Temporal; fetching pauses there."`
+	Records        int          `env:"BUFFER_RECORDS" help:"Most changes held that are not yet durable in Temporal; fetching pauses there. Changes of one account that wait for the same signal count as one."`
 	Bytes          config.Bytes `env:"BUFFER_BYTES" help:"Most memory held by changes that are not yet durable in Temporal, and by dead letters under way."`
 	MaxUncommitted int          `env:"MAX_UNCOMMITTED" help:"Most records admitted and not yet committed: what a crash redelivers."`
 }
@@ -77,10 +77,19 @@ func New(cfg Config, l *ledger.Ledger) *Buffer {
 	return &Buffer{cfg: cfg, ledger: l, wake: make(chan struct{}, 1)}
 }
 
+// Join gives back the place of a submitted change that will share its signal
+// with another that holds one. It keeps its memory. So BUFFER_RECORDS counts
+// signals that are still to be sent, and an account with thousands of changes a
+// second does not fill it.
+func (b *Buffer) Join(Change) { b.release(1, 0) }
+
 // Release gives back the room of a submitted change. Whoever took the change
 // calls it exactly once: when its first signal was accepted, or when it forgets
 // the change because its assignment was dropped.
-func (b *Buffer) Release(c Change) { b.release(c.Size()) }
+func (b *Buffer) Release(c Change) { b.release(1, c.Size()) }
+
+// ReleaseJoined is Release for a change that has given its place back already.
+func (b *Buffer) ReleaseJoined(c Change) { b.release(0, c.Size()) }
 
 // Take takes room without asking: for a change whose room was released and
 // that needs some again, on its way to the dead letters. What it exceeds the
@@ -93,11 +102,11 @@ func (b *Buffer) Take(size int64) {
 }
 
 // ReleaseBytes gives back what [Gate.Admit] or [Buffer.Take] took for size bytes.
-func (b *Buffer) ReleaseBytes(size int64) { b.release(size) }
+func (b *Buffer) ReleaseBytes(size int64) { b.release(1, size) }
 
-func (b *Buffer) release(size int64) {
+func (b *Buffer) release(records int, size int64) {
 	b.mu.Lock()
-	b.records--
+	b.records -= records
 	b.bytes -= size
 	// Above that, nobody who was refused would be let in.
 	roomy := below80(int64(b.records), int64(b.cfg.Records)) && below80(b.bytes, int64(b.cfg.Bytes))
@@ -118,7 +127,7 @@ func (b *Buffer) Wake() {
 // Woken has a token after room was given back.
 func (b *Buffer) Woken() <-chan struct{} { return b.wake }
 
-// Held returns how many changes, and bytes, are accounted for.
+// Held returns how many places, and bytes, are taken.
 func (b *Buffer) Held() (records int, bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

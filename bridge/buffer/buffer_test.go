@@ -132,6 +132,31 @@ func TestReleaseWakes(t *testing.T) {
 	require.Zero(t, bytes)
 }
 
+// A change that joins another's signal keeps its memory and no place.
+func TestJoinedTakeNoPlace(t *testing.T) {
+	l := ledger.New()
+	b := New(Config{Records: 2, Bytes: 1 << 16, MaxUncommitted: 1000}, l)
+	g := b.Gate(assign(l, 0))
+	c := Change{Account: "a"}
+	require.True(t, g.Admit(c.Size(), 1))
+	n := 1
+	for g.Admit(c.Size(), 1) {
+		b.Join(c)
+		n++
+	}
+	records, bytes := b.Held()
+	require.Equal(t, 1, records)
+	require.Equal(t, int64(n)*c.Size(), bytes)
+	require.Greater(t, bytes, int64(1<<16)-c.Size(), "BUFFER_BYTES is what ended it")
+	for range n - 1 {
+		b.ReleaseJoined(c)
+	}
+	b.Release(c)
+	records, bytes = b.Held()
+	require.Zero(t, records)
+	require.Zero(t, bytes)
+}
+
 // Whatever the bounds: as long as what was admitted is signalled, covered and
 // committed, everything gets in, in order, and no bound is passed.
 func TestAdmissionNeverDeadlocks(t *testing.T) {

@@ -10,6 +10,13 @@
 // full buffer of changes that wait for it could hold the head of a partition
 // behind them, and the watermark could never move.
 //
+// A change of an account that waits for its signal already gives its place in
+// BUFFER_RECORDS back at once ([Buffer.Join]): it costs no signal of its own. It
+// still counts towards BUFFER_BYTES and MAX_UNCOMMITTED.
+//
+// What the Kafka client has fetched and not handed over is outside of this, and
+// bounded by its own options: see bridge/consumer.
+//
 // A partition that was refused is not let in again at once but below 80% of the
 // bound, so that pausing and resuming stay rare: a pause makes the client throw
 // away what it has prefetched.

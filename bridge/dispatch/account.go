@@ -16,7 +16,7 @@ type account struct {
 	workflowID string
 
 	// backlog is to be signalled, in the order in which it came; batch is being
-	// signalled. fresh marks those of both that still hold room in the buffer.
+	// signalled.
 	backlog []change
 	batch   *batch
 	// taken are the changes that open runs have accepted, by run ID.
@@ -29,7 +29,8 @@ type account struct {
 
 type change struct {
 	buffer.Change
-	fresh bool
+	fresh  bool // still holds room in the buffer
+	joined bool // but no place, see [buffer.Buffer.Join]
 }
 
 // batch is the content of one signal.

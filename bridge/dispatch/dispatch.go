@@ -61,13 +61,21 @@ type Runs interface {
 	Start(ctx context.Context, workflowID, runID string) (run.Start, error)
 }
 
+// Room is what changes take up until they are durable. [buffer.Buffer]
+// implements it.
+type Room interface {
+	Join(c buffer.Change)
+	Release(c buffer.Change)
+	ReleaseJoined(c buffer.Change)
+}
+
 // Deps is what a Dispatcher works with. All of it is needed.
 type Deps struct {
 	Pipeline string
 	Settings contract.Settings // travels with every signal
 	Runs     Runs
 	Watch    func(watch.Target)
-	Release  func(buffer.Change)               // the change is durable, or forgotten
+	Buffer   Room
 	Refuse   func(c buffer.Change, why string) // the change cannot be signalled
 	Turn     func(lane int)                    // a lane has gone round
 	Logger   *slog.Logger

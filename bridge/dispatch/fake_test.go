@@ -188,12 +188,38 @@ var settings = contract.Settings{
 	Settle: contract.Duration(20 * time.Second), Delay: contract.Duration(30 * time.Second), ParkAfter: 5,
 }
 
+// broken ends the run without a result.
+func broken([]contract.Range) run.End { return run.End{Broken: "Terminated"} }
+
+func (f *temporal) isOpen(workflowID string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.open[workflowID] != nil
+}
+
+// ids returns the workflows that have an open run.
+func (f *temporal) ids() map[string]bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ids := map[string]bool{}
+	for id := range f.open {
+		ids[id] = true
+	}
+	return ids
+}
+
 // inBridge runs test in a bubble with a running bridge of two lanes.
 func inBridge(t *testing.T, test func(t *testing.T, b *bridge)) {
 	t.Helper()
+	inBridgeOf(t, buffer.DefaultConfig(), test)
+}
+
+// inBridgeOf is inBridge with other bounds.
+func inBridgeOf(t *testing.T, bounds buffer.Config, test func(t *testing.T, b *bridge)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bridge{temporal: newTemporal(t), ledger: ledger.New()}
-		b.buffer = buffer.New(buffer.DefaultConfig(), b.ledger)
+		b.buffer = buffer.New(bounds, b.ledger)
 		b.assign(0)
 		logger := slog.New(slog.DiscardHandler)
 		watcher := watch.New(watch.DefaultConfig(), b.temporal, logger, func() {})
@@ -201,7 +227,7 @@ func inBridge(t *testing.T, test func(t *testing.T, b *bridge)) {
 		config.Executors = 2
 		b.Dispatcher = dispatch.New(config, dispatch.Deps{
 			Pipeline: "crm", Settings: settings, Runs: b.temporal, Watch: watcher.Add,
-			Release: b.buffer.Release,
+			Buffer: b.buffer,
 			Refuse: func(c buffer.Change, _ string) {
 				b.refused = append(b.refused, c)
 				c.Assignment.Done(c.Position)

@@ -36,7 +36,8 @@ type lane struct {
 	turns    due.Queue[*account]
 
 	mu           sync.Mutex
-	submitted    []buffer.Change
+	submitted    []change
+	queued       map[string]struct{} // accounts of which a change holds a place in the buffer for the next signal
 	ends         []ended
 	open         int // accounts remembered
 	busySince    time.Time
@@ -51,13 +52,18 @@ type ended struct {
 }
 
 func newLane(d *Dispatcher, index int) *lane {
-	return &lane{d: d, index: index, wake: make(chan struct{}, 1), accounts: make(map[string]*account)}
+	return &lane{d: d, index: index, wake: make(chan struct{}, 1), accounts: make(map[string]*account), queued: make(map[string]struct{})}
 }
 
 func (l *lane) submit(c buffer.Change) {
 	l.mu.Lock()
-	l.submitted = append(l.submitted, c)
+	_, joined := l.queued[c.Account]
+	l.queued[c.Account] = struct{}{}
+	l.submitted = append(l.submitted, change{Change: c, fresh: true, joined: joined})
 	l.mu.Unlock()
+	if joined {
+		l.d.Buffer.Join(c)
+	}
 	l.signal()
 }
 
@@ -133,8 +139,10 @@ func (l *lane) takeIn() {
 			}
 			l.accounts[c.Account] = a
 		}
-		a.backlog = append(a.backlog, change{Change: c, fresh: true})
-		touched[a] = struct{}{}
+		if len(a.backlog) == 0 { // else it has its turn
+			touched[a] = struct{}{}
+		}
+		a.backlog = append(a.backlog, c)
 	}
 	for a := range touched {
 		l.wantSignal(a, now)
@@ -264,11 +272,25 @@ func (l *lane) forgetDropped(a *account) {
 	}
 	clear(a.backlog[len(kept):])
 	a.backlog = kept
+	if len(kept) == 0 {
+		l.unqueue(a)
+	}
+}
+
+// unqueue says that the account's backlog is empty: what comes next needs a
+// place of its own.
+func (l *lane) unqueue(a *account) {
+	l.mu.Lock()
+	delete(l.queued, a.key)
+	l.mu.Unlock()
 }
 
 func (l *lane) release(c change) {
-	if c.fresh {
-		l.d.Release(c.Change)
+	switch {
+	case c.fresh && c.joined:
+		l.d.Buffer.ReleaseJoined(c.Change)
+	case c.fresh:
+		l.d.Buffer.Release(c.Change)
 	}
 }
 

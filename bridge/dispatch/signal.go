@@ -22,6 +22,7 @@ func (l *lane) send(ctx context.Context, a *account) error {
 			return nil
 		}
 		a.form(time.Now(), l.d.Settings, rand.Text())
+		l.unqueue(a)
 	}
 	runID, start, err := l.deliver(ctx, a, a.batch)
 	switch {

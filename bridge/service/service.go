@@ -38,6 +38,7 @@ type Deps struct {
 	Logger    *slog.Logger
 	Metrics   telemetry.Metrics
 	Kafka     []kgo.Opt // added to those from the settings; for tests
+	Replays   bool      // host the activity of replays; takes a Temporal client that was dialled
 }
 
 // Bridge is the bridge process without its main.
@@ -79,7 +80,7 @@ func New(config Config, deps Deps) (*Bridge, error) {
 		Settings: config.Lease.Settings(config.Settle),
 		Runs:     b.runs,
 		Watch:    b.watcher.Add,
-		Release:  b.buffer.Release,
+		Buffer:   b.buffer,
 		Refuse:   func(c buffer.Change, why string) { b.consumer.DeadLetter(c, why) },
 		Turn:     func(lane int) { lanes[lane]() },
 		Logger:   deps.Logger,
@@ -137,6 +138,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return process.ServeStatus(ctx, b.config.Common.StatusAddr, b.status())
 	})
 	background("metrics", b.report)
+	if b.deps.Replays {
+		background("replays", b.replays)
+	}
 
 	err := process.Bounded(consuming, b.config.Common.ShutdownGrace, func() error {
 		return b.consumer.Run(consuming)
