@@ -202,10 +202,10 @@ func (r *accountRun) synced(ctx workflow.Context, result contract.SyncResult, se
 			Replayed: replayed,
 		}, nil
 	}
-	// Late joiners get a call of their own, by their own oldest change.
-	workflow.GetMetricsHandler(ctx).Counter("sync.follow_ups").Inc(1)
 	wait := time.Duration(0)
 	if len(pending) > 0 {
+		// Late joiners get a call of their own, by their own oldest change.
+		workflow.GetMetricsHandler(ctx).Counter("sync.follow_ups").Inc(1)
 		wait = r.due().Sub(workflow.Now(ctx))
 	}
 	return contract.AccountSyncResult{}, r.continueAsNew(ctx, covered, replayed, wait)

@@ -12,4 +12,5 @@ func Register(registry worker.WorkflowRegistry) {
 	for _, name := range []string{contract.AccountSync, contract.ParkedAccountSync} {
 		registry.RegisterWorkflowWithOptions(AccountSync, workflow.RegisterOptions{Name: name})
 	}
+	registry.RegisterWorkflowWithOptions(Replay, workflow.RegisterOptions{Name: contract.Replay})
 }

@@ -139,6 +139,31 @@ type ReplayState struct {
 	Operator string         `json:"operator"`
 	Reason   string         `json:"reason"`
 	What     string         `json:"what"`
+	Accounts int            `json:"accounts,omitempty"` // how many were named
+	Ranges   []ReplayRange  `json:"ranges,omitempty"`
 	Paused   bool           `json:"paused,omitempty"`
 	Progress ReplayProgress `json:"progress"`
+}
+
+// Fraction returns how much of the replay is done, from 0 to 1, counted in
+// accounts or in offsets.
+func (s ReplayState) Fraction() float64 {
+	next := s.Progress.Next
+	if s.Progress.Complete {
+		return 1
+	}
+	if len(s.Ranges) == 0 {
+		return float64(next.Offset) / float64(max(1, s.Accounts))
+	}
+	var done, total int64
+	for i, r := range s.Ranges {
+		total += r.To - r.From
+		switch {
+		case i < next.Range:
+			done += r.To - r.From
+		case i == next.Range:
+			done += min(max(0, next.Offset-r.From), r.To-r.From)
+		}
+	}
+	return float64(done) / float64(max(1, total))
 }

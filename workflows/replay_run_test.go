@@ -1,0 +1,154 @@
+package workflows_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/quiesce-io/quiesce/workflows"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+var replayInput = contract.ReplayInput{ID: "r1", Operator: "ada", Reason: "drill", What: "3 accounts", InFlight: 2, Accounts: []string{"a", "b", "c"}}
+
+// replayRun is a replay in the test environment whose slices are given.
+type replayRun struct {
+	env    *testsuite.TestWorkflowEnvironment
+	inputs []contract.ReplayInput
+}
+
+// slice is what one execution of the activity does.
+type slice func(ctx context.Context, in contract.ReplayInput) (contract.ReplayProgress, error)
+
+func newReplayRun(slices ...slice) *replayRun {
+	r := &replayRun{env: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment()}
+	workflows.Register(r.env)
+	r.env.RegisterActivityWithOptions(func(context.Context, contract.ReplayInput) (contract.ReplayProgress, error) { panic("mocked") },
+		activity.RegisterOptions{Name: contract.ReplayAccounts})
+	r.env.OnActivity(contract.ReplayAccounts, mock.Anything, mock.Anything).Return(
+		func(ctx context.Context, in contract.ReplayInput) (contract.ReplayProgress, error) {
+			r.inputs = append(r.inputs, in)
+			return slices[min(len(r.inputs), len(slices))-1](ctx, in)
+		})
+	return r
+}
+
+func (r *replayRun) signal(after time.Duration, name string) {
+	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(name, nil) }, after)
+}
+
+func (r *replayRun) state(t *testing.T) contract.ReplayState {
+	t.Helper()
+	value, err := r.env.QueryWorkflow(contract.QueryReplay)
+	require.NoError(t, err)
+	var state contract.ReplayState
+	require.NoError(t, value.Get(&state))
+	return state
+}
+
+// upTo is a slice that ends at a place.
+func upTo(n int64, complete bool) slice {
+	return func(context.Context, contract.ReplayInput) (contract.ReplayProgress, error) {
+		return contract.ReplayProgress{Next: contract.ReplayCursor{Offset: n}, Complete: complete, Counts: contract.ReplayCounts{Synced: int(n)}}, nil
+	}
+}
+
+// TestReplayGoesOnWhereASliceEnded until it is complete, and reports.
+func TestReplayGoesOnWhereASliceEnded(t *testing.T) {
+	r := newReplayRun(upTo(1, false), upTo(2, false), upTo(3, true))
+	r.env.ExecuteWorkflow(contract.Replay, replayInput)
+	require.NoError(t, r.env.GetWorkflowError())
+	var state contract.ReplayState
+	require.NoError(t, r.env.GetWorkflowResult(&state))
+	require.Equal(t, contract.ReplayState{ID: "r1", Operator: "ada", Reason: "drill", What: "3 accounts", Accounts: 3,
+		Progress: contract.ReplayProgress{Next: contract.ReplayCursor{Offset: 3}, Complete: true, Counts: contract.ReplayCounts{Synced: 3}}}, state)
+	require.Len(t, r.inputs, 3)
+	require.Zero(t, r.inputs[0].Progress)
+	require.EqualValues(t, 1, r.inputs[1].Progress.Next.Offset)
+	require.EqualValues(t, 2, r.inputs[2].Progress.Next.Offset)
+}
+
+// hanging is a slice that ends when it is cancelled. The test environment tells
+// the workflow at once, as a server does whose activity no bridge has: the
+// slice's own progress is lost. (That it comes back from one that a bridge has is
+// tested end to end.)
+func (r *replayRun) hanging() slice {
+	released := make(chan struct{})
+	r.env.SetOnActivityCanceledListener(func(*activity.Info) { close(released) })
+	return func(context.Context, contract.ReplayInput) (contract.ReplayProgress, error) {
+		<-released
+		return contract.ReplayProgress{}, nil
+	}
+}
+
+// TestReplayPauses: a pause ends the slice; nothing runs until it is resumed, and
+// then from where the last slice ended.
+func TestReplayPauses(t *testing.T) {
+	var hanging slice
+	r := newReplayRun(upTo(2, false), func(ctx context.Context, in contract.ReplayInput) (contract.ReplayProgress, error) {
+		return hanging(ctx, in)
+	}, upTo(3, true))
+	hanging = r.hanging()
+	r.signal(time.Second, contract.SignalPause)
+	r.env.RegisterDelayedCallback(func() {
+		require.True(t, r.state(t).Paused)
+		require.EqualValues(t, 2, r.state(t).Progress.Next.Offset)
+		require.Len(t, r.inputs, 2)
+		r.env.SignalWorkflow(contract.SignalResume, nil)
+	}, time.Hour)
+	r.env.ExecuteWorkflow(contract.Replay, replayInput)
+	require.NoError(t, r.env.GetWorkflowError())
+	require.Len(t, r.inputs, 3)
+	require.EqualValues(t, 2, r.inputs[2].Progress.Next.Offset)
+	require.False(t, r.inputs[2].Paused)
+}
+
+// TestReplayIsCancelled while it works and while it is paused.
+func TestReplayIsCancelled(t *testing.T) {
+	for _, paused := range []bool{false, true} {
+		var hanging slice
+		r := newReplayRun(upTo(1, false), func(ctx context.Context, in contract.ReplayInput) (contract.ReplayProgress, error) {
+			return hanging(ctx, in)
+		})
+		hanging = r.hanging()
+		if paused {
+			r.signal(time.Second/2, contract.SignalPause)
+		}
+		r.env.RegisterDelayedCallback(r.env.CancelWorkflow, time.Second)
+		r.env.ExecuteWorkflow(contract.Replay, replayInput)
+		var canceled *temporal.CanceledError
+		require.True(t, errors.As(r.env.GetWorkflowError(), &canceled), "%v", r.env.GetWorkflowError())
+		var state contract.ReplayState
+		require.NoError(t, canceled.Details(&state))
+		require.Equal(t, paused, state.Paused)
+		require.EqualValues(t, 1, state.Progress.Next.Offset)
+		require.Len(t, r.inputs, 2)
+	}
+}
+
+// TestReplayContinuesAsNew with all of its state: run 2's input is run 1's.
+func TestReplayContinuesAsNew(t *testing.T) {
+	n := int64(0)
+	r := newReplayRun(func(context.Context, contract.ReplayInput) (contract.ReplayProgress, error) {
+		n++
+		return contract.ReplayProgress{Next: contract.ReplayCursor{Offset: n}, Ahead: []contract.ReplayCursor{{Offset: n + 1}}, Counts: contract.ReplayCounts{Synced: int(n), Parked: 1}}, nil
+	})
+	r.env.ExecuteWorkflow(contract.Replay, replayInput)
+	var again *workflow.ContinueAsNewError
+	require.True(t, errors.As(r.env.GetWorkflowError(), &again), "%v", r.env.GetWorkflowError())
+	require.Len(t, r.inputs, 150)
+	want := replayInput
+	want.Progress = contract.ReplayProgress{Next: contract.ReplayCursor{Offset: 150}, Ahead: []contract.ReplayCursor{{Offset: 151}}, Counts: contract.ReplayCounts{Synced: 150, Parked: 1}}
+	var got contract.ReplayInput
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &got))
+	require.Equal(t, want, got)
+}
