@@ -41,6 +41,8 @@ type fixture struct {
 	ended   context.Context
 	cancel  func() // ends the attempt's context
 	store   *fakeStore
+	real    Store // instead of it
+	runID   string
 	fetch   func(ctx context.Context, account string) (upstream.Response, error)
 	health  *health.Monitor
 	metrics *recorder
@@ -52,7 +54,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{
-		T: t, cfg: DefaultConfig(), server: time.Now(), attempt: 1, stop: make(chan struct{}),
+		T: t, cfg: DefaultConfig(), server: time.Now(), attempt: 1, runID: "run", stop: make(chan struct{}),
 		store: &fakeStore{rows: map[string]store.Row{}}, metrics: &recorder{counts: map[string]int64{}, timings: map[string]time.Duration{}},
 	}
 	f.fetch = func(context.Context, string) (upstream.Response, error) {
@@ -80,7 +82,11 @@ func (f *fixture) Fetch(ctx context.Context, account string) (upstream.Response,
 // run executes Sync in Temporal's test environment.
 func (f *fixture) run(in contract.SyncInput) (contract.SyncResult, error) {
 	f.Helper()
-	a := New(f.cfg, Dependencies{Upstream: f, Store: f.store, Health: f.health, Metrics: f.metrics, Log: discard()})
+	var kept Store = f.store
+	if f.real != nil {
+		kept = f.real
+	}
+	a := New(f.cfg, Dependencies{Upstream: f, Store: kept, Health: f.health, Metrics: f.metrics, Log: discard()})
 	suite := testsuite.WorkflowTestSuite{}
 	suite.SetLogger(slogAdapter{})
 	env := suite.NewTestActivityEnvironment()
@@ -168,7 +174,7 @@ type outbound struct {
 
 func (o *outbound) GetInfo(ctx context.Context) activity.Info {
 	info := o.Next.GetInfo(ctx)
-	info.StartedTime, info.Attempt, info.WorkflowExecution.RunID = o.fixture.server, o.fixture.attempt, "run"
+	info.StartedTime, info.Attempt, info.WorkflowExecution.RunID = o.fixture.server, o.fixture.attempt, o.fixture.runID
 	return info
 }
 
