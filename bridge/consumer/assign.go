@@ -93,7 +93,7 @@ func (c *Consumer) begin(s ledger.Start) {
 		old.assignment.Drop()
 	}
 	a := c.deps.Ledger.Assign(s)
-	c.partitions[key] = &partition{key: key, assignment: a, gate: c.deps.Buffer.Gate(a), end: -1}
+	c.partitions[key] = &partition{key: key, assignment: a, gate: c.deps.Buffer.Gate(a), end: -1, first: -1}
 	c.log.Info("partition assigned", "topic", key.topic, "partition", key.partition,
 		"offset", s.Next.Offset, "completed_runs", len(s.Metadata.Runs))
 }

@@ -98,6 +98,8 @@ type partition struct {
 	unreadable int       // fetches in a row that could not be read
 	warned     time.Time // last time a fetch error was logged
 	end        int64     // last stable offset as far as known, -1 if not
+	first      int64     // first offset that there is, as far as known, -1 if not
+	alarmed    time.Time // last time shrinking headroom was logged
 }
 
 // New returns a consumer; it connects to nothing before Run.

@@ -247,6 +247,32 @@ func TestOutOfRangeStopsThatPartitionOnly(t *testing.T) {
 	})
 }
 
+// Retention comes close to what is not committed yet.
+func TestShrinkingHeadroomIsWarnedAbout(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		k.fill("one", 1, 100)
+		a := k.start(k.config("one"))
+		k.until("all submitted", func() bool { return len(a.sink.all()) == 100 })
+		for _, c := range a.sink.all()[:25] {
+			c.Assignment.Done(c.Position)
+		}
+		k.untilCommitted("one", 0, 25)
+		headroom := func(want int64) {
+			t.Helper()
+			k.until("headroom", func() bool { return a.Status().Partitions[0].RetentionHeadroom == want })
+		}
+		headroom(25)
+		require.NoError(t, k.cluster.DeleteRecords("one", 0, 15))
+		headroom(10)
+		require.NotContains(t, a.log.String(), "retention is close")
+		require.NoError(t, k.cluster.DeleteRecords("one", 0, 20))
+		headroom(5)
+		k.until("warned", func() bool { return strings.Contains(a.log.String(), "retention is close") })
+		k.until("gauge", func() bool { return a.counts.gauge("bridge.retention_headroom") == 5 })
+		a.stop()
+	})
+}
+
 // A transaction ends in a control record: unless that is tracked too, the
 // watermark stays below the end for ever. Aborted records leave a gap.
 func TestTransactionsLetLagReachZero(t *testing.T) {

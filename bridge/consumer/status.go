@@ -20,11 +20,14 @@ type PartitionStatus struct {
 	TopicID   contract.TopicID `json:"topic_id"`
 	// Watermark is the next offset to commit, EndOffset the last stable offset
 	// (-1 until known); Lag is what lies between.
-	Watermark   int64 `json:"watermark"`
-	EndOffset   int64 `json:"end_offset"`
-	Lag         int64 `json:"lag"`
-	Uncommitted int   `json:"uncommitted"`
-	Held        int   `json:"held"` // fetched and not admitted
+	Watermark int64 `json:"watermark"`
+	EndOffset int64 `json:"end_offset"`
+	Lag       int64 `json:"lag"`
+	// RetentionHeadroom is how many offsets lie between the first record that
+	// the broker still has and the watermark; -1 until known.
+	RetentionHeadroom int64 `json:"retention_headroom"`
+	Uncommitted       int   `json:"uncommitted"`
+	Held              int   `json:"held"` // fetched and not admitted
 	// OldestUncommitted is the time of the oldest change that is not done.
 	OldestUncommitted time.Time `json:"oldest_uncommitted,omitzero"`
 	Paused            bool      `json:"paused"`
@@ -61,6 +64,10 @@ func (c *Consumer) Status() Status {
 			Uncommitted: state.Uncommitted, Held: len(part.held), OldestUncommitted: state.Oldest,
 			Paused: part.paused, Stopped: part.stopped,
 		}
+		p.RetentionHeadroom = -1
+		if part.first >= 0 {
+			p.RetentionHeadroom = max(0, state.Watermark-part.first)
+		}
 		if part.end >= 0 {
 			p.Lag = max(0, part.end-state.Watermark)
 		}
@@ -87,6 +94,8 @@ const (
 	// endInterval is how often the ends of the partitions are asked for: a
 	// partition without new records never says where it ends.
 	endInterval = 5 * time.Second
+	// alarmInterval is how often one partition's shrinking headroom is logged.
+	alarmInterval = time.Minute
 )
 
 // observeLoop reports gauges, and asks where partitions end and whether the
@@ -134,14 +143,37 @@ func (c *Consumer) observe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	starts, err := c.kadm.ListStartOffsets(ctx, c.cfg.Topics...)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, part := range c.partitions {
+		if o, found := starts.Lookup(key.topic, key.partition); found && o.Err == nil {
+			part.first = o.Offset
+		}
 		if o, found := ends.Lookup(key.topic, key.partition); found && o.Err == nil {
 			part.end = o.Offset // also lower than before: a log may be truncated
 		}
+		c.alarm(part)
 	}
 	return nil
+}
+
+// alarm warns while retention is about to pass the watermark: deletion goes on,
+// and all but a tenth of what the broker still has is not committed. The caller
+// holds mu.
+func (c *Consumer) alarm(part *partition) {
+	watermark := part.assignment.State().Watermark
+	if part.first <= 0 || part.end <= watermark || (watermark-part.first)*10 >= part.end-part.first {
+		return
+	}
+	if now := time.Now(); now.Sub(part.alarmed) >= alarmInterval {
+		part.alarmed = now
+		c.log.Warn("retention is close to the watermark: what it passes is lost", "topic", part.key.topic, "partition", part.key.partition,
+			"first", part.first, "watermark", watermark, "end", part.end)
+	}
 }
 
 func (c *Consumer) report() {
@@ -156,6 +188,9 @@ func (c *Consumer) report() {
 	}
 	m.Gauge("bridge.oldest_uncommitted_seconds", oldest)
 	for _, p := range s.Partitions {
+		if p.RetentionHeadroom >= 0 {
+			m.Gauge("bridge.retention_headroom", float64(p.RetentionHeadroom), "topic:"+p.Topic, "partition:"+strconv.Itoa(int(p.Partition)))
+		}
 		m.Gauge("bridge.watermark_lag", float64(p.Lag), "topic:"+p.Topic, "partition:"+strconv.Itoa(int(p.Partition)))
 	}
 }
