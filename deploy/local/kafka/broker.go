@@ -127,6 +127,8 @@ func base() map[string]string {
 		"controller.listener.names": "CONTROLLER", "inter.broker.listener.name": Plain,
 		"listener.security.protocol.map": Plain + ":PLAINTEXT,CONTROLLER:PLAINTEXT," + TLS + ":SSL," + SASL + ":SASL_SSL",
 		"auto.create.topics.enable":      "false",
+		// A broker that was killed is not let in again before that.
+		"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500",
 
 		"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "1",
 		"transaction.state.log.num.partitions": "1", "transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1",

@@ -83,7 +83,7 @@ func TestConnections(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := f.config()
-			cfg.StartTimeout = 3 * time.Second
+			cfg.StartTimeout = 2 * time.Second
 			test.edit(&cfg)
 			began := time.Now()
 			m := f.start(cfg)

@@ -23,6 +23,8 @@ type fixture struct {
 	group  string
 	client *kgo.Client // produces; partitions as the records say
 	admin  *kadm.Client
+	// options are added to those of every member.
+	options []kgo.Opt
 
 	members []*member
 

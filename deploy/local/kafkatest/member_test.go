@@ -78,6 +78,7 @@ func (f *fixture) member(cfg consumer.Config, options ...kgo.Opt) *member {
 	m := &member{f: f, ledger: ledger.New(), counts: &counts{n: map[string]int64{}}, dialer: &dialer{}, ended: make(chan struct{})}
 	m.buffer = buffer.New(buffer.Config{Records: 20_000, Bytes: 64 << 20, MaxUncommitted: 100_000}, m.ledger)
 	m.sink = &sink{buffer: m.buffer}
+	options = append(options, f.options...)
 	if !cfg.TLS {
 		options = append(options, kgo.Dialer(m.dialer.dial))
 	}

@@ -21,6 +21,10 @@ func protocols(t *testing.T, test func(t *testing.T, protocol string)) {
 	}
 }
 
+// eager is the classic protocol with a balancer that takes everything from
+// everybody in each rebalance. No setting chooses it; a group may come from it.
+const eager = "eager range"
+
 func untilShared(f *fixture, partitions int, members ...*member) {
 	f.t.Helper()
 	f.until("partitions shared evenly", func() bool {
@@ -39,11 +43,15 @@ func untilShared(f *fixture, partitions int, members ...*member) {
 
 // 1 → 4 → 2 → 1 members while changes flow, one of them leaving by a crash.
 func TestScaleUnderLoad(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
+	test := func(t *testing.T, protocol string) {
 		const partitions = 8
 		f := newFixture(t, partitions)
 		cfg := f.config()
 		cfg.GroupProtocol = protocol
+		if protocol == eager {
+			cfg.GroupProtocol = consumer.ProtocolClassic
+			f.options = append(f.options, kgo.Balancers(kgo.RangeBalancer()))
+		}
 		var members []*member
 		var stops []func()
 		add := func() {
@@ -84,7 +92,9 @@ func TestScaleUnderLoad(t *testing.T) {
 		t.Logf("%d changes, submitted %d times", partitions*800, submitted)
 		stops[0]()
 		members[0].stop()
-	})
+	}
+	protocols(t, test)
+	t.Run(eager, func(t *testing.T) { test(t, eager) })
 }
 
 // A has changes in flight, loses the partition to B, and gets it back: what is
