@@ -60,6 +60,19 @@ func (p *pipeline) verdict() verdict {
 	return v
 }
 
+// version is the version in the account's row now, 0 if there is none.
+func (p *pipeline) version(account string) int64 {
+	p.t.Helper()
+	rows, err := check.ReadRows(p.t.Context(), p.spanner)
+	p.must(err)
+	for _, row := range rows {
+		if row.Account == account {
+			return row.Version
+		}
+	}
+	return 0
+}
+
 // match finds each sync's call: the first of the account that is no earlier than
 // CalledAt, which is taken in Temporal's clock right before it is sent.
 func (v *verdict) match() {
