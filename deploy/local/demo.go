@@ -23,6 +23,11 @@ import (
 // terminateTimeout bounds the orderly stop of bridge and worker, both together.
 const terminateTimeout = 60 * time.Second
 
+const demoHelp = `Run the real bridge and worker against a simulated system of record under traffic,
+show what happens, and judge the result: exit status 1 if a promise was broken.
+Temporal, Kafka and Spanner are embedded; TEMPORAL_ADDRESS, KAFKA_BROKERS and
+SPANNER_EMULATOR_HOST take others instead.`
+
 // demoOptions are the demo's flags.
 type demoOptions struct {
 	pipelineOptions
@@ -31,7 +36,7 @@ type demoOptions struct {
 }
 
 // demoCommand runs the main job under traffic and judges it.
-func demoCommand(stop stopper, args []string, stdout, stderr io.Writer) error {
+func demoCommand(stop stopper, args []string, stdout, _ io.Writer) error {
 	var opts demoOptions
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	opts.register(flags)
@@ -39,7 +44,7 @@ func demoCommand(stop stopper, args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&opts.duration, "duration", 60*time.Second, "how long to make changes")
 	flags.DurationVar(&opts.drain, "drain-timeout", 2*time.Minute, "longest to wait afterwards until all is committed")
 	flags.StringVar(&opts.summary, "summary", "", "file to write the summary to, as JSON")
-	if err := parseFlags(flags, args, stderr); err != nil {
+	if err := parseFlags(flags, demoHelp, args, stdout); err != nil {
 		return err
 	}
 	if err := opts.validate(); err != nil {

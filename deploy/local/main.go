@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -12,11 +11,35 @@ import (
 	"syscall"
 )
 
-const usage = `usage: go run . demo|stack [flags]
+const usage = `usage: go run . COMMAND [flags]
 
-  demo    run the main job under traffic, then judge it (demo -h for flags)
-  stack   keep the parts around bridge and worker up (stack -h for flags)
+  demo         run bridge and worker under traffic, show what they do, judge the result
+  stack        keep everything around bridge and worker up, to run them by hand
+
+  What docker-compose.yml runs, on a Kafka and Spanner that are up already:
+  prepare      create topics, instance and database
+  simulate     serve the simulated system of record and make changes in it
+  healthy URL  exit with 0 if URL answers 200
+
+COMMAND --help lists a command's flags.
 `
+
+// find returns the command of that name, nil if there is none.
+func find(name string) func(stop stopper, args []string, stdout, stderr io.Writer) error {
+	switch name {
+	case "demo":
+		return demoCommand
+	case "stack":
+		return stackCommand
+	case "prepare":
+		return prepareCommand
+	case "simulate":
+		return simulateCommand
+	case "healthy":
+		return healthyCommand
+	}
+	return nil
+}
 
 // errUsage marks mistakes of whoever typed the command.
 var errUsage = errors.New("usage")
@@ -32,19 +55,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stderr, usage)
 		return 2
 	}
+	switch args[0] {
+	case "help", "-h", "-help", "--help":
+		fmt.Fprint(stdout, usage)
+		return 0
+	}
+	command := find(args[0])
+	if command == nil {
+		fmt.Fprintf(stderr, "%v: unknown command %q; want demo, stack, prepare, simulate or healthy\n", errUsage, args[0])
+		return 2
+	}
 	stop := listen()
 	defer stop.release()
-	var err error
-	switch args[0] {
-	case "demo":
-		err = demoCommand(stop, args[1:], stdout, stderr)
-	case "stack":
-		err = stackCommand(stop, args[1:], stdout, stderr)
-	case "help", "-h", "--help":
-		fmt.Fprint(stdout, usage)
-	default:
-		err = fmt.Errorf("%w: unknown command %q; want demo or stack", errUsage, args[0])
-	}
+	err := command(stop, args[1:], stdout, stderr)
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
@@ -89,19 +112,30 @@ func listen() stopper {
 }
 
 // parseFlags parses args and turns what is wrong with them into a usage error
-// of one line. Help goes to stderr.
-func parseFlags(flags *flag.FlagSet, args []string, stderr io.Writer) error {
-	var text bytes.Buffer // the flag package prints all flags on any mistake
-	flags.SetOutput(&text)
+// of one line. Help goes to stdout: about says in words what the command does.
+func parseFlags(flags *flag.FlagSet, about string, args []string, stdout io.Writer) error {
+	flags.SetOutput(io.Discard) // the flag package prints all flags on any mistake
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			stderr.Write(text.Bytes()) //nolint:errcheck
+			printHelp(stdout, flags, about)
 			return err
 		}
-		return fmt.Errorf("%w: %s: %w (%[2]s -h lists the flags)", errUsage, flags.Name(), err)
+		return fmt.Errorf("%w: %s: %w (%[2]s --help lists the flags)", errUsage, flags.Name(), err)
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("%w: %s: unexpected argument %q", errUsage, flags.Name(), flags.Arg(0))
 	}
 	return nil
+}
+
+func printHelp(w io.Writer, flags *flag.FlagSet, about string) {
+	fmt.Fprintf(w, "usage: %s [flags]\n\n%s\n\n", flags.Name(), about)
+	flags.VisitAll(func(f *flag.Flag) {
+		value, text := flag.UnquoteUsage(f)
+		fmt.Fprintf(w, "  --%s %s", f.Name, value)
+		if f.DefValue != "" {
+			fmt.Fprintf(w, " (default %s)", f.DefValue)
+		}
+		fmt.Fprintf(w, "\n        %s\n", text)
+	})
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // stackCommand keeps the stack up until it is told to stop or a part fails.
-func stackCommand(stop stopper, args []string, stdout, stderr io.Writer) error {
+func stackCommand(stop stopper, args []string, stdout, _ io.Writer) error {
 	var (
 		opts   pipelineOptions
 		ports  stack.Options
@@ -34,7 +34,8 @@ func stackCommand(stop stopper, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&ports.UpstreamPort, "upstream-port", 8090, "port of the upstream simulator")
 	flags.Float64Var(&rate, "load", 0, "changes a second to make; 0: none")
 	flags.StringVar(&target, "env-file", filepath.Join(".cache", "stack.env"), "file to write the environment to, relative to the repository's root")
-	if err := parseFlags(flags, args, stderr); err != nil {
+	if err := parseFlags(flags, "Keep Temporal, Kafka, Spanner and the simulated system of record up until Ctrl-C, and\n"+
+		"write the environment that bridge and worker need to find them to a file.", args, stdout); err != nil {
 		return err
 	}
 	if rate != 0 {

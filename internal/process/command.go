@@ -65,6 +65,7 @@ func Main(binary string, args []string, commands []Command) int {
 
 // Run is [Main] without a process around it.
 func Run(ctx context.Context, binary string, args []string, commands []Command, lookup func(string) (string, bool), stdout, stderr io.Writer) int {
+	commands = withBuiltins(binary, commands)
 	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
 		usage(stdout, binary, commands)
 		if len(args) == 0 {

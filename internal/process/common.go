@@ -17,9 +17,12 @@ import (
 	"github.com/quiesce-io/quiesce/internal/telemetry"
 )
 
-// Version is the version that is reported; release builds stamp it with
-// -ldflags "-X".
-var Version = "dev"
+// Version is the version that is reported, BuildID the build it came from;
+// release builds stamp both with -ldflags "-X".
+var (
+	Version = "dev"
+	BuildID = "none"
+)
 
 // Common are the settings of both processes.
 type Common struct {
