@@ -14,11 +14,11 @@ import (
 
 func commands() []process.Command {
 	settings := service.DefaultConfig()
-	return []process.Command{
+	return append([]process.Command{
 		runCommand(&settings),
 		leaseCommand(&settings),
 		process.ConfigCommand(&settings, func() error { return settings.Validate() }),
-	}
+	}, replayCommands()...)
 }
 
 func runCommand(settings *service.Config) process.Command {
@@ -52,7 +52,7 @@ func run(ctx context.Context, settings service.Config) error {
 
 	bridge, err := service.New(settings, service.Deps{
 		Temporal: temporal, Namespace: options.Namespace, Identity: options.Identity,
-		Converter: options.DataConverter, Logger: logger, Metrics: metrics,
+		Converter: options.DataConverter, Logger: logger, Metrics: metrics, Replays: true,
 	})
 	if err != nil {
 		return process.UsageError{Err: err}

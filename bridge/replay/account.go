@@ -1,0 +1,222 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/serviceerror"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"github.com/quiesce-io/quiesce/bridge/run"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// Runs asks accounts' runs for a call and learns what became of it.
+type Runs struct {
+	*run.Client
+	Pipeline string
+	// Settings go to runs that a replay starts; those that are open have theirs.
+	Settings contract.Settings
+}
+
+// errAgain says that the run ended without having served the replay.
+var errAgain = errors.New("run ended without the call")
+
+// Request delivers the request to the account's open run, or starts one, and
+// returns it. A run that waits for changes to settle is not woken: the replay
+// joins its call. A parked one is: it may wait for ten minutes.
+func (r *Runs) Request(ctx context.Context, account string, request contract.ReplayRequest) (runID string, err error) {
+	workflowID := contract.AccountWorkflowID(r.Pipeline, account)
+	input, err := r.Converter.ToPayloads(request)
+	if err != nil {
+		return "", fmt.Errorf("encode signal: %w", err)
+	}
+	response, err := r.Service.SignalWorkflowExecution(ctx, &workflowservice.SignalWorkflowExecutionRequest{
+		Namespace: r.Namespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: workflowID},
+		SignalName: contract.SignalReplay, Input: input, Identity: r.Identity, RequestId: request.ID,
+	})
+	if notFound := (*serviceerror.NotFound)(nil); errors.As(err, &notFound) {
+		return r.start(ctx, workflowID, account, request, input)
+	}
+	if err != nil {
+		return "", fmt.Errorf("signal %s: %w", workflowID, err)
+	}
+	runID = response.GetLink().GetWorkflowEvent().GetRunId()
+	began, err := r.Start(ctx, workflowID, runID)
+	if errors.Is(err, run.ErrGone) {
+		return "", errAgain
+	}
+	if err != nil {
+		return "", err
+	}
+	if began.Input.Parked() {
+		return r.start(ctx, workflowID, account, request, input)
+	}
+	return runID, nil
+}
+
+// start signals with start, which wakes a run that waits.
+func (r *Runs) start(ctx context.Context, workflowID, account string, request contract.ReplayRequest, signal *commonpb.Payloads) (string, error) {
+	input, err := r.Converter.ToPayloads(contract.AccountSyncInput{Account: account, Settings: r.Settings})
+	if err != nil {
+		return "", fmt.Errorf("encode input: %w", err)
+	}
+	memo, err := r.Converter.ToPayload(account)
+	if err != nil {
+		return "", fmt.Errorf("encode memo: %w", err)
+	}
+	response, err := r.Service.SignalWithStartWorkflowExecution(ctx, &workflowservice.SignalWithStartWorkflowExecutionRequest{
+		Namespace: r.Namespace, WorkflowId: workflowID,
+		WorkflowType: &commonpb.WorkflowType{Name: contract.AccountSync},
+		TaskQueue:    &taskqueuepb.TaskQueue{Name: r.TaskQueue},
+		Input:        input, Identity: r.Identity, RequestId: request.ID + "/start",
+		WorkflowIdReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		SignalName:            contract.SignalReplay, SignalInput: signal,
+		Memo: &commonpb.Memo{Fields: map[string]*commonpb.Payload{contract.MemoAccount: memo}},
+	})
+	if err != nil {
+		return "", fmt.Errorf("signal-with-start %s: %w", workflowID, err)
+	}
+	return response.GetRunId(), nil
+}
+
+// Follow waits until the run, or one that it continued as, has served the
+// replay or was parked with it. It returns errAgain for a run that ended in any
+// other way.
+func (r *Runs) Follow(ctx context.Context, account, runID, id string) (result, error) {
+	workflowID := contract.AccountWorkflowID(r.Pipeline, account)
+	for {
+		event, err := r.last(ctx, workflowID, runID, true)
+		if err != nil {
+			return 0, err
+		}
+		outcome, next, err := r.ended(event, id)
+		if err != nil {
+			return 0, fmt.Errorf("follow %s/%s: %w", workflowID, runID, err)
+		}
+		switch {
+		case outcome != "":
+			return resultOf(outcome), nil
+		case next != nil && next.Input.Parked():
+			return setAside, nil
+		case next != nil:
+			runID = next.RunID
+		case closed(event):
+			return 0, errAgain
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Served reports whether the account's latest run, or the one that it continues,
+// has served the replay already.
+func (r *Runs) Served(ctx context.Context, account, id string) (result, bool, error) {
+	workflowID := contract.AccountWorkflowID(r.Pipeline, account)
+	event, err := r.last(ctx, workflowID, "", false)
+	if errors.Is(err, errAgain) {
+		return 0, false, nil // there is none
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	outcome, _, err := r.ended(event, id)
+	if err != nil {
+		return 0, false, fmt.Errorf("read end of %s: %w", workflowID, err)
+	}
+	if outcome != "" {
+		return resultOf(outcome), true, nil
+	}
+	if closed(event) {
+		return 0, false, nil
+	}
+	began, err := r.Start(ctx, workflowID, "")
+	if errors.Is(err, run.ErrGone) {
+		return 0, false, nil
+	}
+	if err != nil || !began.Input.Replayed.Serves(id) {
+		return 0, false, err
+	}
+	return resultOf(began.Input.Replayed.Outcome), true, nil
+}
+
+// ended decodes a closing event: the outcome with which the replay was served, or
+// the run that goes on with it.
+func (r *Runs) ended(event *historypb.HistoryEvent, id string) (outcome contract.Outcome, next *run.Start, err error) {
+	if done := event.GetWorkflowExecutionCompletedEventAttributes(); done != nil {
+		var out contract.AccountSyncResult
+		if err := r.Converter.FromPayloads(done.GetResult(), &out); err != nil {
+			return "", nil, fmt.Errorf("decode result: %w", err)
+		}
+		if out.Replayed.Serves(id) {
+			return out.Replayed.Outcome, nil, nil
+		}
+		return "", nil, nil
+	}
+	continued := event.GetWorkflowExecutionContinuedAsNewEventAttributes()
+	if continued == nil {
+		return "", nil, nil
+	}
+	next = &run.Start{RunID: continued.GetNewExecutionRunId()}
+	if err := r.Converter.FromPayloads(continued.GetInput(), &next.Input); err != nil {
+		return "", nil, fmt.Errorf("decode input: %w", err)
+	}
+	if next.Input.Replayed.Serves(id) {
+		return next.Input.Replayed.Outcome, nil, nil
+	}
+	for _, request := range next.Input.Replays {
+		if request.ID == id {
+			return "", next, nil
+		}
+	}
+	return "", nil, nil
+}
+
+// last returns the run's closing event, or the last of one that is open. With
+// wait it takes up to 20 seconds for the former.
+func (r *Runs) last(ctx context.Context, workflowID, runID string, wait bool) (*historypb.HistoryEvent, error) {
+	response, err := r.Service.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
+		Namespace: r.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
+		WaitNewEvent: wait, HistoryEventFilterType: enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT, SkipArchival: true,
+	})
+	if notFound := (*serviceerror.NotFound)(nil); errors.As(err, &notFound) {
+		return nil, errAgain
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read end of %s/%s: %w", workflowID, runID, err)
+	}
+	events := response.GetHistory().GetEvents()
+	if len(events) == 0 {
+		return nil, nil
+	}
+	return events[len(events)-1], nil
+}
+
+// closed reports whether the event ends a run.
+func closed(event *historypb.HistoryEvent) bool {
+	switch event.GetEventType() {
+	case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
+		return true
+	}
+	return false
+}
+
+func resultOf(outcome contract.Outcome) result {
+	if outcome == contract.OutcomeUnchanged {
+		return unchanged
+	}
+	return changed
+}
+
+// retryAfter is how long a request that Temporal did not answer waits before it
+// is made again.
+const retryAfter = time.Second
