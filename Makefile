@@ -38,7 +38,7 @@ test-root: ## Test the root module under the race detector
 
 .PHONY: test-local
 test-local: ## Test the embedded stack and its parts
-	@for module in $(NESTED); do (cd $$module && go test $$(go list ./... | grep -v /e2e$$)); done
+	@for module in $(NESTED); do (cd $$module && go test -p 1 $$(go list ./... | grep -Ev '/(e2e|kafkatest)$$')); done
 
 .PHONY: test-e2e
 test-e2e: ## Test bridge and worker as processes on the embedded stack
@@ -47,6 +47,10 @@ test-e2e: ## Test bridge and worker as processes on the embedded stack
 .PHONY: test-kafka
 test-kafka: ## Test the consumer on a real Apache Kafka broker (needs Java 17 and Maven; skips without)
 	@cd deploy/local && go test -count=1 -timeout 10m ./kafkatest -kafka apache
+
+.PHONY: record
+record: ## Record the histories that replay tests run against, from a real server
+	@cd deploy/local && go run ./record
 
 .PHONY: kafka
 kafka: ## Keep an Apache Kafka broker up (ARGS="-port 9092"), for use as KAFKA_BROKERS

@@ -113,6 +113,7 @@ func (c *Consumer) member() []kgo.Opt {
 		kgo.OnPartitionsRevoked(c.onRevoked),
 		kgo.OnPartitionsLost(c.onLost),
 		kgo.SessionTimeout(c.cfg.SessionTimeout),
+		kgo.RebalanceTimeout(rebalanceTimeout),
 		// Partitions that are added are found by whoever leads the group, by
 		// asking; they wait that long.
 		kgo.MetadataMaxAge(15 * time.Second),

@@ -46,8 +46,12 @@ type Deps struct {
 // How long the consumer waits for Kafka where a peer waits for it.
 const (
 	// commitTimeout bounds one commit. A revocation waits for it, so it must
-	// stay well below the group's rebalance timeout (60 s) and the loop leases.
+	// stay well below rebalanceTimeout and the loop leases.
 	commitTimeout = 5 * time.Second
+	// rebalanceTimeout is how long a rebalance waits for a member to join; a
+	// member that was killed while joining holds the whole group up for that
+	// long. Ours never take longer than a commit.
+	rebalanceTimeout = 4 * commitTimeout
 	// hangTimeout is how long the loops get to see that they are to end. One that
 	// hangs must not keep the member in the group.
 	hangTimeout = 2 * time.Second
