@@ -263,7 +263,9 @@ func (c *Consumer) stopPartition(part *partition, why string, reset ...string) {
 	}
 	command := fmt.Sprintf("kafka-consumer-groups.sh --bootstrap-server %s --group %s --topic %s:%d --reset-offsets %s --execute",
 		strings.Join(c.cfg.Brokers, ","), c.cfg.Group, part.key.topic, part.key.partition, strings.Join(reset, " "))
-	part.stopped = why + "; to resume, stop all bridges of the group, run: " + command + " and start them again"
+	// The command passes over what is not committed yet, so that has to come
+	// first.
+	part.stopped = why + "; to resume, wait until nothing before it is uncommitted (uncommitted at /status is 0, or its watermark is the offset named), stop all bridges of the group, run: " + command + " and start them again"
 	part.held, part.paused = nil, true
 	c.client.PauseFetchPartitions(part.key.single())
 	c.log.Error("partition stopped", "topic", part.key.topic, "partition", part.key.partition, "reason", why, "resume", command)

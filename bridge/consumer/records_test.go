@@ -188,6 +188,7 @@ func TestBadRecordStopsItsPartitionOnly(t *testing.T) {
 		require.NotContains(t, m.sink.accounts(), "behind")
 		require.Equal(t, 1, m.Status().StoppedPartitions)
 		require.Contains(t, m.Status().Partitions[1].Stopped, "record four/1@2: the record has no key")
+		require.Contains(t, m.Status().Partitions[1].Stopped, "wait until nothing before it is uncommitted")
 		require.Contains(t, m.Status().Partitions[1].Stopped, "--topic four:1 --reset-offsets --to-offset 3 --execute")
 		m.stop()
 	})
