@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -259,7 +260,18 @@ type recorder struct {
 	timings map[string]time.Duration
 }
 
+// noAccount panics on a tag that holds the account: series must not grow with the
+// number of accounts.
+func noAccount(tags []string) {
+	for _, tag := range tags {
+		if strings.Contains(tag, "secret-account") {
+			panic("an account in a tag: " + tag)
+		}
+	}
+}
+
 func (r *recorder) Count(name string, n int64, tags ...string) {
+	noAccount(tags)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts[name] += n
@@ -271,6 +283,7 @@ func (r *recorder) Count(name string, n int64, tags ...string) {
 func (r *recorder) Gauge(string, float64, ...string) {}
 
 func (r *recorder) Timing(name string, d time.Duration, tags ...string) {
+	noAccount(tags)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.timings[name] = d
