@@ -56,10 +56,16 @@ func (r *Runs) entry(event *historypb.HistoryEvent) (e Entry, tell bool, err err
 	case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
 		return r.signalled(event.GetWorkflowExecutionSignaledEventAttributes())
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+		if name := event.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName(); name != contract.Sync {
+			return Entry{What: "scheduled", Text: "activity " + name}, true, nil
+		}
 		var in contract.SyncInput
 		err = r.Converter.FromPayloads(event.GetActivityTaskScheduledEventAttributes().GetInput(), &in)
 		text := fmt.Sprintf("sync of %d changes, not before %s, S %s, D %s", contract.Count(in.Pending), instant(in.NotBefore),
 			time.Duration(in.Settings.Settle), time.Duration(in.Settings.Delay))
+		if in.ReplayID != "" {
+			text += ", for replay " + in.ReplayID
+		}
 		return Entry{What: "scheduled", Text: text, Ranges: in.Pending}, true, err
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_STARTED:
 		a := event.GetActivityTaskStartedEventAttributes()
@@ -70,6 +76,9 @@ func (r *Runs) entry(event *historypb.HistoryEvent) (e Entry, tell bool, err err
 		return Entry{What: "attempt", By: a.GetIdentity(), Text: text}, true, nil
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
 		a := event.GetActivityTaskCompletedEventAttributes()
+		if a.GetResult() == nil { // a discard is on record
+			return Entry{What: "result", By: a.GetIdentity(), Text: "done"}, true, nil
+		}
 		var result contract.SyncResult
 		err = r.Converter.FromPayloads(a.GetResult(), &result)
 		return Entry{What: "result", By: a.GetIdentity(), Text: fmt.Sprintf("%s, call of %s", result.Outcome, instant(result.CalledAt))}, true, err
@@ -126,6 +135,17 @@ func (r *Runs) signalled(a *historypb.WorkflowExecutionSignaledEventAttributes) 
 		err := r.Converter.FromPayloads(a.GetInput(), &signal)
 		e.What, e.Ranges = "signalled", signal.Ranges
 		e.Text = fmt.Sprintf("%d changes: %s", contract.Count(signal.Ranges), rangesText(signal.Ranges))
+		return e, true, err
+	case contract.SignalReplay:
+		var request contract.ReplayRequest
+		err := r.Converter.FromPayloads(a.GetInput(), &request)
+		e.What, e.Text = "replay", fmt.Sprintf("replay %s, asked for by %s", request.ID, request.Operator)
+		return e, true, err
+	case contract.SignalDiscard:
+		var decision contract.Discard
+		err := r.Converter.FromPayloads(a.GetInput(), &decision)
+		e.What, e.By, e.Ranges = "discard", decision.Operator, decision.Ranges
+		e.Text = fmt.Sprintf("%d changes to be given up: %s", contract.Count(decision.Ranges), decision.Reason)
 		return e, true, err
 	case contract.SignalRetry:
 		e.What, e.Text = "retry", "to be tried at once"

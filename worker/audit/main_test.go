@@ -290,7 +290,7 @@ func (f *fixture) signal(r *fakeRun, at time.Time, by string, changes ...contrac
 
 func (f *fixture) schedule(r *fakeRun, at time.Time, settle time.Duration, pending ...contract.Range) *fakeRun {
 	return r.add(at, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, &historypb.HistoryEvent{Attributes: &historypb.HistoryEvent_ActivityTaskScheduledEventAttributes{
-		ActivityTaskScheduledEventAttributes: &historypb.ActivityTaskScheduledEventAttributes{
+		ActivityTaskScheduledEventAttributes: &historypb.ActivityTaskScheduledEventAttributes{ActivityType: &commonpb.ActivityType{Name: contract.Sync},
 			Input: f.payloads(contract.SyncInput{Pending: pending, Settings: contract.Settings{Settle: contract.Duration(settle)}}),
 		}}})
 }

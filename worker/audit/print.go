@@ -44,6 +44,7 @@ func (r Report) Print(w io.Writer) error {
 	c := r.Counts
 	fmt.Fprintf(&b, "window      %s to %s\n", r.Window.Since.Format(time.RFC3339), r.Window.Until.Format(time.RFC3339))
 	fmt.Fprintf(&b, "syncs       %d of %d accounts, covering %d changes, %d for replays\n", c.Syncs, c.Accounts, c.Changes, c.Replays)
+	fmt.Fprintf(&b, "discards    %d\n", c.Discards)
 	fmt.Fprintf(&b, "calls       at most %d within a second\n", c.BusiestCalls)
 	fmt.Fprintf(&b, "records     %d committed; %d of them pending in open runs, %d dead letters\n", c.Records, c.Pending, c.DeadLetters)
 	fmt.Fprintf(&b, "parked runs %d ended from outside\n", c.BrokenRuns)

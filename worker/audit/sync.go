@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"cloud.google.com/go/spanner"
@@ -13,8 +14,8 @@ import (
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
-// Sync is one row of the sync log: one upstream call that was answered. Its JSON
-// form is the schema of `worker audit export`; fields are only ever added.
+// Sync is one row of the sync log: one upstream call that was answered, or one
+// decision to give changes up, which is no call. Its JSON form is the schema of `worker audit export`; fields are only ever added.
 type Sync struct {
 	Account  string    `json:"account"`
 	SyncedAt time.Time `json:"synced_at"`
@@ -22,9 +23,11 @@ type Sync struct {
 	// of its activity.
 	SyncID  string `json:"sync_id"`
 	Attempt int64  `json:"attempt"`
+	// Tries is how many attempts in a row it took; those before it failed.
+	Tries int64 `json:"tries,omitempty"`
 	// CalledAt is when the call started, in Temporal's clock.
-	CalledAt       time.Time `json:"called_at"`
-	Outcome        string    `json:"outcome"` // written, unchanged, deleted or fenced
+	CalledAt       time.Time `json:"called_at,omitzero"`
+	Outcome        string    `json:"outcome"` // written, unchanged, deleted, fenced or discarded
 	UpstreamStatus int64     `json:"upstream_status"`
 	UpstreamMillis int64     `json:"upstream_millis"`
 	// Changes is how many changes the call covers, Sources which.
@@ -33,6 +36,8 @@ type Sync struct {
 	NewestAt    time.Time        `json:"newest_change_at,omitzero"`
 	PayloadHash string           `json:"payload_hash,omitempty"`
 	ReplayID    string           `json:"replay_id,omitempty"`
+	Operator    string           `json:"operator,omitempty"` // who gave the changes up
+	Reason      string           `json:"reason,omitempty"`   // and why
 	Sources     []contract.Range `json:"sources"`
 }
 
@@ -65,7 +70,7 @@ type Window struct {
 func (w Window) Contains(t time.Time) bool { return !t.Before(w.Since) && t.Before(w.Until) }
 
 const syncColumns = `AccountId, SyncedAt, SyncId, Attempt, CalledAt, Outcome, UpstreamStatus, UpstreamMillis,
-	Changes, OldestChangeAt, NewestChangeAt, PayloadHash, ReplayId, Sources`
+	Changes, OldestChangeAt, NewestChangeAt, PayloadHash, ReplayId, Tries, Operator, Reason, Sources`
 
 // Each calls f for every sync whose row was written in the window, by account
 // and then oldest first, until f fails. The rows are of one instant.
@@ -102,19 +107,21 @@ func (l *Log) query(ctx context.Context, statement spanner.Statement, f func(Syn
 
 func decodeSync(r *spanner.Row) (Sync, error) {
 	var (
-		s                              Sync
-		called, oldest, newest         spanner.NullTime
-		attempt, status, took, changes spanner.NullInt64
-		outcome, hash, replay, sources spanner.NullString
+		s                                     Sync
+		called, oldest, newest                spanner.NullTime
+		attempt, status, took, changes, tries spanner.NullInt64
+		outcome, hash, replay, sources        spanner.NullString
+		operator, reason                      spanner.NullString
 	)
 	err := r.Columns(&s.Account, &s.SyncedAt, &s.SyncID, &attempt, &called, &outcome, &status, &took,
-		&changes, &oldest, &newest, &hash, &replay, &sources)
+		&changes, &oldest, &newest, &hash, &replay, &tries, &operator, &reason, &sources)
 	if err != nil {
 		return s, err
 	}
 	s.Attempt, s.UpstreamStatus, s.UpstreamMillis, s.Changes = attempt.Int64, status.Int64, took.Int64, changes.Int64
 	s.CalledAt, s.OldestAt, s.NewestAt = called.Time, oldest.Time, newest.Time
 	s.Outcome, s.PayloadHash, s.ReplayID = outcome.StringVal, hash.StringVal, replay.StringVal
+	s.Tries, s.Operator, s.Reason = tries.Int64, operator.StringVal, reason.StringVal
 	s.Sources = []contract.Range{}
 	if sources.StringVal != "" {
 		if err := json.Unmarshal([]byte(sources.StringVal), &s.Sources); err != nil {
@@ -127,6 +134,15 @@ func decodeSync(r *spanner.Row) (Sync, error) {
 // Fenced reports whether a newer call had written, so that this one covers
 // nothing.
 func (s Sync) Fenced() bool { return s.Outcome == string(contract.OutcomeFenced) }
+
+// Discarded reports whether this is an operator's decision and no call.
+func (s Sync) Discarded() bool { return s.Outcome == string(contract.OutcomeDiscarded) }
+
+// RunID is the run that the row came from: a discard's ID has it in front.
+func (s Sync) RunID() string {
+	run, _, _ := strings.Cut(s.SyncID, "/")
+	return run
+}
 
 // rowsAtOnce bounds one read of rows, whose payloads are read with them.
 const rowsAtOnce = 200

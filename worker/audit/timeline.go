@@ -26,7 +26,7 @@ type Entry struct {
 	From string    `json:"from"`
 	// What is one of: change, started, signalled, replay, retry, scheduled,
 	// deferred, attempt, result, failed, continued, completed, ended, waiting,
-	// synced.
+	// synced, discarded.
 	What string `json:"what"`
 	Run  string `json:"run,omitempty"`
 	By   string `json:"by,omitempty"` // identity of the process or person
@@ -90,12 +90,12 @@ func (a *Auditor) Timeline(ctx context.Context, account string, w Window, record
 	}
 	hashes := ""
 	for i, s := range syncs {
-		if !found[s.SyncID] && !slices.Contains(gone, s.SyncID) {
-			found[s.SyncID] = true
-			t.Missing = append(t.Missing, fmt.Sprintf("run %s: the sync log names it, but Temporal's retention has dropped its history: signals, attempts and waits are not known", s.SyncID))
+		if run := s.RunID(); !found[run] && !slices.Contains(gone, run) {
+			found[run] = true
+			t.Missing = append(t.Missing, fmt.Sprintf("run %s: the sync log names it, but Temporal's retention has dropped its history: signals, attempts and waits are not known", run))
 		}
 		t.Entries = append(t.Entries, syncEntry(&syncs[i], hashes))
-		if !s.Fenced() {
+		if !s.Fenced() && !s.Discarded() {
 			hashes = s.PayloadHash
 		}
 	}
@@ -118,6 +118,10 @@ func (a *Auditor) Timeline(ctx context.Context, account string, w Window, record
 }
 
 func syncEntry(s *Sync, before string) Entry {
+	if s.Discarded() {
+		text := fmt.Sprintf("%d changes given up: %s; no call", s.Changes, s.Reason)
+		return Entry{At: s.SyncedAt, From: FromSyncLog, What: "discarded", Run: s.RunID(), By: s.Operator, Text: text, Ranges: s.Sources, Sync: s}
+	}
 	text := fmt.Sprintf("%s: called at %s, upstream %d in %d ms, covers %d changes, payload %s, was %s",
 		s.Outcome, instant(s.CalledAt), s.UpstreamStatus, s.UpstreamMillis, s.Changes, short(s.PayloadHash), short(before))
 	if s.ReplayID != "" {
@@ -159,6 +163,9 @@ func verdict(record Change, syncs []Sync, runs []Run, reader *Runs) string {
 	for _, s := range syncs {
 		for _, r := range s.Sources {
 			if !s.Fenced() && r.Source.Same(record.Source) && r.First.Offset <= record.Position.Offset && record.Position.Offset <= r.Last.Offset {
+				if s.Discarded() {
+					return fmt.Sprintf("given up by %s at %s: %s", s.Operator, instant(s.SyncedAt), s.Reason)
+				}
 				return fmt.Sprintf("covered by the call of %s, written %s (%s)", instant(s.CalledAt), instant(s.SyncedAt), s.Outcome)
 			}
 		}
@@ -176,7 +183,7 @@ func verdict(record Change, syncs []Sync, runs []Run, reader *Runs) string {
 		return fmt.Sprintf("taken by run %s, which is %s; no call in this window lists it", run.ID, run.Status)
 	}
 	for _, s := range slices.Backward(syncs) {
-		if !s.Fenced() && s.CalledAt.After(record.Time) {
+		if !s.Fenced() && !s.Discarded() && s.CalledAt.After(record.Time) {
 			return fmt.Sprintf("no call lists it and no run that is left took it; the account was last called at %s, %s after the record", instant(s.CalledAt), s.CalledAt.Sub(record.Time).Round(time.Millisecond))
 		}
 	}

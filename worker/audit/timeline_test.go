@@ -121,7 +121,7 @@ func TestExport(t *testing.T) {
 	sources := fmt.Sprintf(`[{%s,"first":{"epoch":0,"offset":3},"last":{"epoch":0,"offset":3},"count":1,"oldest":"%s","newest":"%s"},{%s,"first":{"epoch":0,"offset":5},"last":{"epoch":0,"offset":5},"count":1,"oldest":"%s","newest":"%s"}]`,
 		source, at(1), at(1), source, at(2), at(2))
 	require.JSONEq(t, fmt.Sprintf(`{"account":"a","synced_at":%q,"sync_id":"run-1","attempt":1,"called_at":%q,"outcome":"written","upstream_status":200,
-		"upstream_millis":12,"changes":2,"oldest_change_at":%q,"newest_change_at":%q,"payload_hash":%q,"sources":%s}`,
+		"upstream_millis":12,"tries":1,"changes":2,"oldest_change_at":%q,"newest_change_at":%q,"payload_hash":%q,"sources":%s}`,
 		synced, at(30), at(1), at(2), hash, sources), first)
 	require.Contains(t, second, `"replay_id":"replay-1"`)
 	require.NotContains(t, second, "oldest_change_at")
@@ -134,6 +134,7 @@ func TestExport(t *testing.T) {
 	require.Equal(t, csvColumns[:], rows[0])
 	require.Equal(t, []string{"a", synced.(string), "run-1", "1", at(30), "written", "200", "12", "2", at(1), at(2), hash, ""}, rows[1][:13])
 	require.JSONEq(t, sources, rows[1][13])
+	require.Len(t, rows[1], len(csvColumns))
 
 	_, err = Export(t.Context(), f.log, f.window(), "xml", &table)
 	require.ErrorContains(t, err, "must be jsonl or csv")

@@ -45,6 +45,7 @@ type Counts struct {
 	Syncs        int `json:"syncs"`
 	Changes      int `json:"changes"` // covered by them
 	Replays      int `json:"replayed"`
+	Discards     int `json:"discards"` // decisions to give changes up; no calls
 	Accounts     int `json:"accounts"`
 	BusiestCalls int `json:"busiest_second_calls"`
 	// Records is how many committed records were looked up; Pending and
@@ -114,6 +115,10 @@ func (v *verification) violation(kind, account, run string, at time.Time, format
 // sync checks one row of the log by itself.
 func (v *verification) sync(ctx context.Context, s Sync) error {
 	c := &v.report.Counts
+	if s.Discarded() {
+		c.Discards++
+		return nil
+	}
 	c.Syncs++
 	c.Changes += int(s.Changes)
 	v.calls = append(v.calls, s.CalledAt)
@@ -173,7 +178,7 @@ func (v *verification) settled(ctx context.Context, s Sync) error {
 // settle returns S of the run's activity.
 func (r *Runs) settle(run Run) (time.Duration, bool) {
 	for _, event := range run.Events {
-		if a := event.GetActivityTaskScheduledEventAttributes(); a != nil {
+		if a := event.GetActivityTaskScheduledEventAttributes(); a.GetActivityType().GetName() == contract.Sync {
 			var in contract.SyncInput
 			if r.Converter.FromPayloads(a.GetInput(), &in) == nil {
 				return time.Duration(in.Settings.Settle), true
@@ -266,6 +271,13 @@ func (v *verification) parked(ctx context.Context, w Window) error {
 			settle = v.rules.Settle
 		}
 		_, open := contract.Split(ranges, row.CalledAt, settle, row.Through)
+		discarded, err := v.discarded(ctx, account)
+		if err != nil {
+			return err
+		}
+		open = slices.DeleteFunc(open, func(r contract.Range) bool {
+			return slices.ContainsFunc(discarded, func(d contract.Range) bool { return d.Contains(r.Source, r.First) && d.Contains(r.Source, r.Last) })
+		})
 		if len(open) == 0 {
 			return nil
 		}
@@ -275,6 +287,18 @@ func (v *verification) parked(ctx context.Context, w Window) error {
 			contract.Count(open), rangesText(open), run.Status, by.GetIdentity(), by.GetReason())
 		return nil
 	})
+}
+
+// discarded returns the changes of the account that operators have given up.
+func (v *verification) discarded(ctx context.Context, account string) ([]contract.Range, error) {
+	syncs, err := v.Log.Of(ctx, account, Window{Since: time.Unix(0, 0), Until: time.Now().AddDate(1, 0, 0)})
+	var ranges []contract.Range
+	for _, s := range syncs {
+		if s.Discarded() {
+			ranges = append(ranges, s.Sources...)
+		}
+	}
+	return ranges, err
 }
 
 // lookAtOnce is how many accounts of records are looked up together.
@@ -380,6 +404,13 @@ func (v *verification) owner(ctx context.Context, account string, row Row, open 
 			state = fmt.Sprintf("the account's last run %s is %s", run.ID, run.Status)
 		}
 	}
+	discarded, err := v.discarded(ctx, account)
+	if err != nil {
+		return err
+	}
+	open = slices.DeleteFunc(open, func(c Change) bool {
+		return slices.ContainsFunc(discarded, func(d contract.Range) bool { return d.Contains(c.Source, c.Position) })
+	})
 	if len(open) == 0 {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 
+	"github.com/quiesce-io/quiesce/activities/store"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -129,6 +130,13 @@ func TestVerifyFindsLostChanges(t *testing.T) {
 	}, accused)
 	require.Equal(t, 7, report.Counts.Records)
 	require.Equal(t, 1, report.Counts.Pending)
+
+	// What an operator gave up is on record.
+	require.NoError(t, f.store.Discard(t.Context(), store.Discard{Account: "never", ID: "run-d/discard-1", Dropped: []contract.Range{f.change(0, 0)}, Operator: "ada", Reason: "test data", At: f.at(20)}))
+	report, accused = f.verify(a, rules)
+	require.NotContains(t, accused, Uncovered+" never")
+	require.Len(t, accused, 5)
+	require.Equal(t, 1, report.Counts.Discards)
 
 	// Called late enough, none of it is wrong any more.
 	for _, account := range []string{"early", "ended", "never", "other"} {
