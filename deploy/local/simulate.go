@@ -125,8 +125,12 @@ func withHealth(simulator http.Handler) http.Handler {
 // healthyCommand fails unless a GET of the URL answers 200: a health check for
 // an image without a shell.
 func healthyCommand(stop stopper, args []string, stdout, _ io.Writer) error {
-	if len(args) != 1 {
-		return fmt.Errorf("%w: healthy URL", errUsage)
+	flags := flag.NewFlagSet("healthy URL", flag.ContinueOnError)
+	if len(args) != 1 || strings.HasPrefix(args[0], "-") {
+		if err := parseFlags(flags, "Exit with 0 if URL answers 200: a health check for an image without a shell.", args, stdout); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: healthy: URL is missing", errUsage)
 	}
 	ctx, cancel := context.WithTimeout(stop.soft, 5*time.Second)
 	defer cancel()
