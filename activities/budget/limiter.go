@@ -12,9 +12,9 @@ import (
 
 const (
 	// window is a second and what a request's way to upstream may vary by: calls
-	// that leave evenly can arrive a little closer together. It costs 2% of the
-	// rate.
-	window = time.Second + 20*time.Millisecond
+	// that leave evenly can arrive a little closer together. It costs 1% of the
+	// rate; timers that are late cost about as much again.
+	window = time.Second + 10*time.Millisecond
 
 	// evenly is the part of a window over which as many permits are given as it
 	// allows. Without that they come in bursts, once a window: a burst into an

@@ -1,0 +1,441 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+
+	"log/slog"
+
+	"github.com/quiesce-io/quiesce/activities/budget"
+	"github.com/quiesce-io/quiesce/deploy/local/stack"
+	"github.com/quiesce-io/quiesce/workflows/allot"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// world is the Temporal server that all tests share, set by TestMain.
+var world struct {
+	*stack.Stack
+	temporal client.Client
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(clientVariable); text != "" {
+		if err := runClient(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	code, err := runAll(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runAll(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the server may have to be built first
+	defer cancel()
+	s, err := stack.Start(ctx, stack.Options{
+		Progress: os.Stderr, Without: []stack.Part{stack.PartKafka, stack.PartSpanner, stack.PartUpstream},
+	})
+	if err != nil {
+		return 1, err
+	}
+	defer func() {
+		if stopped := s.Stop(); stopped != nil && err == nil {
+			err = stopped
+		}
+	}()
+	world.Stack = s
+	world.temporal, err = client.DialContext(ctx, client.Options{
+		HostPort: s.Temporal.Address, Namespace: s.Temporal.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
+	if err != nil {
+		return 1, err
+	}
+	defer world.temporal.Close()
+	return m.Run(), nil
+}
+
+// fleet is client processes and the upstream they call.
+type fleet struct {
+	t        *testing.T
+	pipeline string
+	rps      int
+	dir      string
+	url      string
+	budget   budget.Temporal
+
+	machine   *machine
+	processes []*stack.Process
+	busy      int // of the processes
+
+	mu      sync.Mutex
+	arrived []int64 // ns since 1970
+}
+
+// newFleet returns a fleet without processes. Its budget has been running for a
+// TTL, unless it is to be fresh.
+func newFleet(t *testing.T, rps int, fresh bool) *fleet {
+	t.Helper()
+	f := &fleet{t: t, rps: rps, dir: t.TempDir(), pipeline: fmt.Sprintf("fleet-%d-%d", rps, time.Now().UnixNano())}
+	f.budget = budget.Temporal{Client: world.temporal, Pipeline: f.pipeline, TaskQueue: f.pipeline}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		now := time.Now().UnixNano()
+		f.mu.Lock()
+		f.arrived = append(f.arrived, now)
+		f.mu.Unlock()
+	})}
+	go server.Serve(listener) //nolint:errcheck // it ends by Close
+	t.Cleanup(func() {
+		for _, p := range f.processes {
+			if err := p.Kill(); err != nil {
+				t.Error(err)
+			}
+			if t.Failed() {
+				output, _ := p.Output()
+				t.Logf("%s:\n%s", p.Name, stack.Tail(output))
+			}
+		}
+		server.Close()
+		f.machine.stop()
+	})
+	f.machine = watchMachine()
+	f.url = "http://" + listener.Addr().String()
+	if !fresh {
+		_, err := world.temporal.ExecuteWorkflow(context.Background(), client.StartWorkflowOptions{
+			ID: contract.BudgetWorkflowID(f.pipeline), TaskQueue: contract.BudgetTaskQueue(f.pipeline), WorkflowTaskTimeout: 2 * time.Second,
+		}, contract.Budget, contract.BudgetInput{State: allot.New(time.Now().Add(-contract.ShareTTL))})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// start starts a client process with so many callers.
+func (f *fleet) start(callers int) *stack.Process {
+	f.t.Helper()
+	name := fmt.Sprintf("%s-%d", f.pipeline, len(f.processes))
+	config, err := json.Marshal(clientConfig{
+		Temporal: world.Temporal.Address, Namespace: world.Temporal.Namespace, Pipeline: f.pipeline, RPS: f.rps,
+		Callers: callers, URL: f.url, Calls: filepath.Join(f.dir, name+".calls"),
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	p := &stack.Process{Name: name, Path: os.Args[0], Env: []string{clientVariable + "=" + string(config)}, LogFile: filepath.Join(world.LogDir, name+".log")}
+	if err := p.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	f.processes = append(f.processes, p)
+	if callers > 0 {
+		f.busy++
+	}
+	return p
+}
+
+// calls returns when calls started and were sent, of all processes or of one.
+func (f *fleet) calls(of ...*stack.Process) (started, sent []int64) {
+	f.t.Helper()
+	files, err := filepath.Glob(filepath.Join(f.dir, "*.calls"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, p := range of {
+		files = []string{filepath.Join(f.dir, p.Name+".calls")}
+	}
+	for _, name := range files {
+		file, err := os.Open(name)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		lines := bufio.NewScanner(file)
+		for lines.Scan() {
+			var a, b int64
+			if _, err := fmt.Sscan(lines.Text(), &a, &b); err != nil {
+				continue // the last line of a process that was killed
+			}
+			started, sent = append(started, a), append(sent, b)
+		}
+		file.Close()
+	}
+	return started, sent
+}
+
+// most returns the greatest number of instants in any half-open interval of that
+// length.
+func most(instants []int64, length time.Duration) int {
+	sorted := slices.Sorted(slices.Values(instants))
+	n, first := 0, 0
+	for i := range sorted {
+		for sorted[i]-sorted[first] >= int64(length) {
+			first++
+		}
+		n = max(n, i-first+1)
+	}
+	return n
+}
+
+// between counts the instants from one time to another.
+func between(instants []int64, from, to time.Time) (n int) {
+	for _, i := range instants {
+		if i >= from.UnixNano() && i < to.UnixNano() {
+			n++
+		}
+	}
+	return n
+}
+
+// neverOver checks the promise over everything that was ever sent. The senders'
+// clocks count without slack. Upstream gets 20 ms, and as much as this machine
+// stalled at worst: what arrives in a stall is seen all at once.
+func (f *fleet) neverOver() {
+	f.t.Helper()
+	started, sent := f.calls()
+	_, stall := f.machine.late()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a, b := most(started, time.Second), most(sent, time.Second)
+	c, d := most(f.arrived, time.Second-20*time.Millisecond), most(f.arrived, time.Second-20*time.Millisecond-stall)
+	report(f.t, "budget %d: most calls in a second: %d started, %d sent, %d arrived (20 ms of slack), %d with the worst stall of %s as well",
+		f.rps, a, b, c, d, stall.Round(time.Millisecond))
+	if max(a, b, d) > f.rps {
+		f.t.Errorf("over the budget of %d", f.rps)
+	}
+}
+
+// used checks that from one time to another the budget was used. The first and
+// the last call bound the time, because a small budget has few of them. A machine
+// that is busy with something else is not held to 95%.
+func (f *fleet) used(what string, from, to time.Time) {
+	f.t.Helper()
+	started, _ := f.calls()
+	started = slices.DeleteFunc(started, func(i int64) bool { return i < from.UnixNano() || i >= to.UnixNano() })
+	if len(started) < 2 {
+		f.t.Errorf("%s: %d calls", what, len(started))
+		return
+	}
+	part := float64(len(started)-1) / (float64(f.rps) * time.Duration(slices.Max(started)-slices.Min(started)).Seconds())
+	late, _ := f.machine.late()
+	report(f.t, "budget %d: %s: %.1f%% used in %s; this machine's timers are %s late on average",
+		f.rps, what, 100*part, to.Sub(from).Round(time.Second), late.Round(100*time.Microsecond))
+	least := 0.95
+	if late > time.Millisecond {
+		least = 0.8
+	}
+	if part < least {
+		f.t.Errorf("%s: %.1f%% of the budget used, want %.0f%%", what, 100*part, 100*least)
+	}
+}
+
+func report(t *testing.T, format string, arguments ...any) {
+	t.Helper()
+	t.Logf(format, arguments...)
+	if name := os.Getenv("FLEET_REPORT"); name != "" {
+		file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		fmt.Fprintf(file, format+"\n", arguments...)
+	}
+}
+
+// flowing waits until shares are where they belong: all of the budget, in equal
+// parts, with those who call. While they move, some of the budget lies idle for a
+// second, so that nothing is spent twice.
+func (f *fleet) flowing() {
+	f.t.Helper()
+	f.await(40*time.Second, func() bool {
+		status, err := f.budget.Status(context.Background())
+		if err != nil || len(status.Workers) != len(f.processes) || status.Leased != f.rps {
+			return false
+		}
+		shares := []int{}
+		sum := 0
+		for _, w := range status.Workers {
+			if w.Demand > 0 {
+				shares = append(shares, w.Granted)
+			}
+			sum += w.Granted
+		}
+		return len(shares) == f.busy && sum == f.rps && slices.Max(shares)-slices.Min(shares) <= 1
+	}, "shares sum to the budget")
+}
+
+func (f *fleet) await(limit time.Duration, condition func() bool, what string) {
+	f.t.Helper()
+	for deadline := time.Now().Add(limit); !condition(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			status, err := f.budget.Status(context.Background())
+			f.t.Fatalf("not within %s: %s; budget: %+v, %v", limit, what, status, err)
+		}
+	}
+}
+
+func measure() time.Duration {
+	if seconds, err := strconv.Atoi(os.Getenv("FLEET_SECONDS")); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	return 10 * time.Second
+}
+
+// TestSaturated: three processes that never have enough.
+func TestSaturated(t *testing.T) {
+	for _, rps := range []int{1, 10, 1000} {
+		t.Run(fmt.Sprint(rps), func(t *testing.T) {
+			f := newFleet(t, rps, false)
+			for range 3 {
+				f.start(min(2*rps, 60))
+			}
+			f.flowing()
+			begin := time.Now()
+			time.Sleep(measure())
+			f.used("saturated", begin, time.Now())
+			f.neverOver()
+		})
+	}
+}
+
+// TestKilled: one of two processes is killed; its share is back within a TTL.
+// Then one that was idle among busy ones is the only one left.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 10, false)
+	survivor, victim := f.start(20), f.start(20)
+	f.start(0)
+	f.flowing()
+	if err := victim.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now().Add(contract.ShareTTL)
+	time.Sleep(time.Until(back) + 5*time.Second)
+	f.used("after a TTL without the killed one, beside an idle one", back, back.Add(5*time.Second))
+	if started, _ := f.calls(survivor); between(started, back, back.Add(5*time.Second)) < 45 {
+		t.Error("the survivor does not have all of it")
+	}
+	f.neverOver()
+}
+
+// TestForgotten: the budget's run is terminated, then reset by hand, and then
+// everything is restarted; a budget that has lost its memory grants nothing for a
+// TTL, and never is more called than the budget.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	f := newFleet(t, 10, true)
+	began := time.Now()
+	f.start(20)
+	f.start(20)
+	f.flowing()
+	if started, _ := f.calls(); slices.Min(append(started, time.Now().UnixNano())) < began.Add(contract.ShareTTL).UnixNano() {
+		t.Error("a fresh budget granted before its TTL had passed")
+	}
+	id := contract.BudgetWorkflowID(f.pipeline)
+
+	if err := world.temporal.TerminateWorkflow(ctx, id, "", "test"); err != nil {
+		t.Fatal(err)
+	}
+	terminated := time.Now()
+	f.await(10*time.Second, func() bool {
+		status, err := f.budget.Status(ctx)
+		return err == nil && status.WaitsUntil.After(terminated)
+	}, "another run has been started and waits")
+	f.flowing()
+
+	before, err := world.temporal.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := before.WorkflowExecutionInfo.Execution.RunId
+	_, err = world.temporal.ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
+		Namespace: world.Temporal.Namespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: id, RunId: run},
+		Reason: "test", RequestId: "reset-" + f.pipeline, WorkflowTaskFinishEventId: firstTask(t, id, run),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reset := time.Now()
+	f.await(10*time.Second, func() bool {
+		status, err := f.budget.Status(ctx)
+		return err == nil && status.WaitsUntil.After(reset.Add(contract.ShareTTL-5*time.Second))
+	}, "the reset run has continued as a fresh one")
+	f.flowing()
+	if started, _ := f.calls(); between(started, reset.Add(contract.ShareUse), reset.Add(contract.ShareTTL)) != 0 {
+		t.Error("calls between the end of forgotten shares and the end of the wait")
+	}
+	f.neverOver()
+}
+
+// firstTask returns the ID of the event that completed the run's first workflow
+// task.
+func firstTask(t *testing.T, id, run string) int64 {
+	t.Helper()
+	for events := world.temporal.GetWorkflowHistory(context.Background(), id, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+		event, err := events.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event.EventType == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+			return event.EventId
+		}
+	}
+	t.Fatal("no workflow task was completed")
+	return 0
+}
+
+// TestSet: an operator lowers, pauses and raises the budget.
+func TestSet(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	f := newFleet(t, 20, false)
+	f.start(40)
+	f.start(40)
+	f.flowing()
+	set := func(rps int) time.Time {
+		if _, err := f.budget.Set(ctx, rps); err != nil {
+			t.Fatal(err)
+		}
+		return time.Now()
+	}
+	lowered := set(5)
+	time.Sleep(contract.ShareTTL)
+	raised := set(20)
+	started, _ := f.calls()
+	started = slices.DeleteFunc(started, func(i int64) bool { return i < lowered.Add(contract.ShareTTL-3*time.Second).UnixNano() })
+	if n := most(started, time.Second); n != 5 {
+		t.Errorf("%d calls a second, a TTL after it was set to 5", n)
+	}
+	time.Sleep(contract.ShareTTL)
+	f.used("after it was raised again", raised.Add(10*time.Second), raised.Add(contract.ShareTTL))
+	paused := set(0)
+	time.Sleep(contract.ShareTTL)
+	if started, _ := f.calls(); between(started, paused.Add(10*time.Second), paused.Add(contract.ShareTTL)) != 0 {
+		t.Error("calls although the budget is 0")
+	}
+	f.neverOver()
+}
