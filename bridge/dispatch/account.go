@@ -25,6 +25,8 @@ type account struct {
 	at       time.Time // next turn, zero for none
 	lastSent time.Time // last accepted signal
 	retries  int       // unanswered requests in a row
+
+	lastError string // of the latest of them
 }
 
 type change struct {

@@ -39,7 +39,8 @@ type lane struct {
 	submitted    []change
 	queued       map[string]struct{} // accounts of which a change holds a place in the buffer for the next signal
 	ends         []ended
-	open         int // accounts remembered
+	questions    []func() // to be answered between turns, see query.go
+	open         int      // accounts remembered
 	busySince    time.Time
 	waitingSince time.Time // oldest turn that is overdue
 	lastError    string
@@ -118,8 +119,8 @@ func (l *lane) busy(busy bool) {
 // takeIn applies the ends of runs, then takes in what was submitted.
 func (l *lane) takeIn() {
 	l.mu.Lock()
-	submitted, ends := l.submitted, l.ends
-	l.submitted, l.ends = nil, nil
+	submitted, ends, questions := l.submitted, l.ends, l.questions
+	l.submitted, l.ends, l.questions = nil, nil, nil
 	l.mu.Unlock()
 
 	now := time.Now()
@@ -146,6 +147,9 @@ func (l *lane) takeIn() {
 	}
 	for a := range touched {
 		l.wantSignal(a, now)
+	}
+	for _, answer := range questions {
+		answer()
 	}
 }
 
@@ -233,11 +237,12 @@ func (l *lane) turn(ctx context.Context, a *account) {
 	case ctx.Err() != nil:
 	case err != nil:
 		a.retries++
+		a.lastError = err.Error()
 		wait := min(maxRetry, minRetry<<min(a.retries-1, 10))
 		l.schedule(a, now.Add(wait/2+rand.N(wait/2)))
 		l.d.complain(a, err)
 	default:
-		a.retries = 0
+		a.retries, a.lastError = 0, ""
 		switch {
 		case len(a.backlog) > 0:
 			l.schedule(a, l.nextSignal(a, now))

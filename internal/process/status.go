@@ -27,6 +27,8 @@ type Status struct {
 	// Live and Ready answer /livez and /readyz: nil is 200, an error is 503 with
 	// its text.
 	Live, Ready func() error
+	// Routes are further routes, by pattern; may be nil.
+	Routes map[string]http.Handler
 }
 
 // self is what a process tells of itself.
@@ -73,6 +75,9 @@ func (s Status) handler() http.Handler {
 	})
 	mux.HandleFunc("GET /livez", probe(s.Live))
 	mux.HandleFunc("GET /readyz", probe(s.Ready))
+	for pattern, handler := range s.Routes {
+		mux.Handle(pattern, handler)
+	}
 	mux.Handle("GET /", page.Handler())
 	return mux
 }
