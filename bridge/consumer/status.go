@@ -182,11 +182,6 @@ func (c *Consumer) report() {
 	m.Gauge("bridge.buffer.bytes", float64(s.BufferBytes))
 	m.Gauge("bridge.uncommitted", float64(s.Uncommitted))
 	m.Gauge("bridge.paused_partitions", float64(s.PausedPartitions))
-	oldest := 0.0
-	if !s.OldestUncommitted.IsZero() {
-		oldest = max(0, time.Since(s.OldestUncommitted).Seconds())
-	}
-	m.Gauge("bridge.oldest_uncommitted_seconds", oldest)
 	for _, p := range s.Partitions {
 		if p.RetentionHeadroom >= 0 {
 			m.Gauge("bridge.retention_headroom", float64(p.RetentionHeadroom), "topic:"+p.Topic, "partition:"+strconv.Itoa(int(p.Partition)))

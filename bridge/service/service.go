@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -53,6 +54,9 @@ type Bridge struct {
 	watcher  *watch.Watcher
 	dispatch *dispatch.Dispatcher
 	consumer *consumer.Consumer
+
+	mu     sync.Mutex
+	oldest Oldest // as diagnose found it last
 }
 
 // New connects the parts; nothing runs and nothing is connected to yet.
@@ -138,6 +142,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return process.ServeStatus(ctx, b.config.Common.StatusAddr, b.status())
 	})
 	background("metrics", b.report)
+	background("diagnosis", b.diagnose)
 	if b.deps.Replays {
 		background("replays", b.replays)
 	}

@@ -15,9 +15,12 @@ type Status struct {
 	Pipeline string `json:"pipeline"`
 	Version  string `json:"version"`
 	consumer.Status
-	OldestUncommittedSeconds float64         `json:"oldest_uncommitted_seconds"`
-	Dispatch                 dispatch.Status `json:"dispatch"`
-	WatchedRuns              int             `json:"watched_runs"`
+	OldestUncommittedSeconds float64 `json:"oldest_uncommitted_seconds"`
+	// Oldest is the oldest change that is not done, and what it waits for, as
+	// it was found some seconds ago.
+	Oldest      Oldest          `json:"oldest"`
+	Dispatch    dispatch.Status `json:"dispatch"`
+	WatchedRuns int             `json:"watched_runs"`
 	// ClockAheadSeconds is by how much this machine's clock is certainly ahead
 	// of Temporal's; negative if it is behind.
 	ClockAheadSeconds float64 `json:"clock_ahead_seconds"`
@@ -58,6 +61,9 @@ func (b *Bridge) Status() Status {
 	if !s.OldestUncommitted.IsZero() {
 		s.OldestUncommittedSeconds = time.Since(s.OldestUncommitted).Seconds()
 	}
+	b.mu.Lock()
+	s.Oldest = b.oldest
+	b.mu.Unlock()
 	if loop, left, ok := b.watchdog.Headroom(); ok {
 		s.Lease = Lease{Loop: loop, HeadroomSeconds: left.Seconds()}
 	}

@@ -33,6 +33,8 @@ type temporal struct {
 	signals []contract.Changes
 	stuck   bool
 	absent  bool // no worker polls
+	// activity is what every run is at.
+	activity *workflowpb.PendingActivityInfo
 	// before is called with each request's name; it may hang, and fail it.
 	before func(request string) error
 }
@@ -226,9 +228,13 @@ func (f *temporal) DescribeWorkflowExecution(ctx context.Context, in *workflowse
 	if e == nil {
 		return nil, serviceerror.NewNotFound("gone")
 	}
-	return &workflowservice.DescribeWorkflowExecutionResponse{
+	response := &workflowservice.DescribeWorkflowExecutionResponse{
 		WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Status: enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING},
-	}, nil
+	}
+	if f.activity != nil {
+		response.PendingActivities = append(response.PendingActivities, f.activity)
+	}
+	return response, nil
 }
 
 func (f *temporal) DescribeTaskQueue(ctx context.Context, _ *workflowservice.DescribeTaskQueueRequest, _ ...grpc.CallOption) (*workflowservice.DescribeTaskQueueResponse, error) {

@@ -48,6 +48,10 @@ const (
 	// yet is looked at every waitingEvery, only to notice that somebody ended it.
 	overdueEvery = 2 * time.Second
 	waitingEvery = time.Minute
+	// waitingSpacing lies between two such looks at least, whoever they are at:
+	// with many thousands of runs they must not keep the readers from those that
+	// are overdue.
+	waitingSpacing = 25 * time.Millisecond
 	// growEvery is how often a place is tried again that was refused, warnEvery
 	// how often that is logged.
 	growEvery = 5 * time.Second
@@ -77,8 +81,9 @@ type Watcher struct {
 	turn   func()
 
 	mu      sync.Mutex
-	fresh   due.Queue[*watch] // due within waitingEvery, not looked at since
-	again   due.Queue[*watch] // all others, by when they are looked at next
+	fresh   due.Queue[*watch] // to be polled as they fall due: all that are not due yet
+	again   due.Queue[*watch] // overdue and looked at before, by when to look again
+	far     due.Queue[*watch] // of fresh, those to be read long before they are due
 	polls   map[*watch]func() // being polled, with what ends the poll
 	evicted *watch            // in polls still, but told to make room
 	reads   map[*watch]struct{}
@@ -107,6 +112,9 @@ type watch struct {
 	Target
 	lookedAt time.Time // when the current look began
 	overdue  int       // looks since it fell due
+	queued   bool      // in fresh
+	busy     bool      // being polled or read
+	ended    bool
 }
 
 // Add begins to watch a run. It may be called at any time, also for a run that
@@ -186,6 +194,13 @@ func (w *Watcher) dispatch(ctx context.Context, group *sync.WaitGroup) time.Dura
 		switch {
 		case ok && at.After(now):
 			idle = min(idle, at.Sub(now))
+		case ok && next.busy: // the read will queue it again
+			w.fresh.Pop()
+			next.queued = false
+			continue
+		case ok && next.ended:
+			w.fresh.Pop()
+			continue
 		case ok && len(w.polls) < w.places:
 			w.fresh.Pop()
 			w.poll(ctx, group, next, now)
@@ -202,17 +217,33 @@ func (w *Watcher) dispatch(ctx context.Context, group *sync.WaitGroup) time.Dura
 		next, at, ok = w.again.Peek()
 		switch {
 		case !ok:
-			return idle
 		case at.After(now):
-			return min(idle, at.Sub(now))
-		case !next.Due.After(now) && len(w.polls) < w.places:
+			idle = min(idle, at.Sub(now))
+		case len(w.polls) < w.places:
 			w.again.Pop()
 			w.poll(ctx, group, next, now)
+			continue
 		case len(w.reads) < readers:
 			w.again.Pop()
 			w.read(ctx, group, next, now)
+			continue
 		default:
 			return idle // a reader that finishes wakes the loop
+		}
+		// Last, those that nothing is expected of.
+		next, at, ok = w.far.Peek()
+		switch {
+		case !ok:
+			return idle
+		case at.After(now):
+			return min(idle, at.Sub(now))
+		case next.busy, next.ended, !next.Due.After(now):
+			w.far.Pop()
+		case len(w.reads) < readers:
+			w.far.Pop()
+			w.read(ctx, group, next, now)
+		default:
+			return idle
 		}
 	}
 }
@@ -239,13 +270,14 @@ func (w *Watcher) evict(now time.Time) bool {
 
 func (w *Watcher) poll(ctx context.Context, group *sync.WaitGroup, target *watch, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
-	target.lookedAt = now
+	target.lookedAt, target.busy, target.queued = now, true, false
 	w.polls[target] = cancel
 	group.Go(func() {
 		defer cancel()
 		end, err := w.look(ctx, target, true)
 		w.mu.Lock()
 		delete(w.polls, target)
+		target.busy = false
 		if w.evicted == target {
 			w.evicted = nil
 		}
@@ -264,13 +296,17 @@ func (w *Watcher) poll(ctx context.Context, group *sync.WaitGroup, target *watch
 
 func (w *Watcher) read(ctx context.Context, group *sync.WaitGroup, target *watch, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	target.lookedAt = now
+	target.lookedAt, target.busy = now, true
+	if !target.Due.After(now) {
+		target.queued = false
+	}
 	w.reads[target] = struct{}{}
 	group.Go(func() {
 		defer cancel()
 		end, err := w.look(ctx, target, false)
 		w.mu.Lock()
 		delete(w.reads, target)
+		target.busy = false
 		w.mu.Unlock()
 		w.finish(ctx, target, end, err)
 	})
@@ -310,6 +346,7 @@ func (w *Watcher) finish(ctx context.Context, target *watch, end *run.End, err e
 	if end != nil && err == nil {
 		w.mu.Lock()
 		w.open--
+		target.ended = true
 		w.mu.Unlock()
 		w.signal() // there is room
 		target.Report(*end)
@@ -321,7 +358,7 @@ func (w *Watcher) finish(ctx context.Context, target *watch, end *run.End, err e
 	}
 	now := time.Now()
 	switch {
-	case target.Due.After(now):
+	case target.lookedAt.Before(target.Due): // which says nothing of its end
 	case err == nil, ctx.Err() != nil: // looked, or evicted after a while
 		target.overdue++
 	default:
@@ -335,12 +372,15 @@ func (w *Watcher) finish(ctx context.Context, target *watch, end *run.End, err e
 
 // enqueue gives a run its next turn. The caller holds mu.
 func (w *Watcher) enqueue(target *watch, now time.Time) {
-	switch until := target.Due.Sub(now); {
-	case until > waitingEvery:
-		w.again.Push(target, now.Add(waitingEvery))
-	case target.overdue == 0:
-		w.fresh.Push(target, target.Due)
-	default:
+	if target.overdue > 0 {
 		w.again.Push(target, now.Add(min(waitingEvery, overdueEvery<<min(target.overdue-1, 10))))
+		return
+	}
+	if !target.queued {
+		target.queued = true
+		w.fresh.Push(target, target.Due)
+	}
+	if target.Due.Sub(now) > waitingEvery {
+		w.far.Push(target, now.Add(max(waitingEvery, time.Duration(w.open)*waitingSpacing)))
 	}
 }
