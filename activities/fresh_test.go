@@ -67,6 +67,21 @@ func TestAnAnswerOlderThanItsChangeIsNotWritten(t *testing.T) {
 		_, err := f.run(in)
 		require.True(t, f.failure(err).Charged)
 	})
+	bubble(t, "a replica that is behind for everybody is no outage and parks nobody", func(t *testing.T, f *fixture) {
+		f.fetch = func(context.Context, string) (upstream.Response, error) {
+			return upstream.Response{Status: 200, Body: []byte(`{}`), Version: version(t, "1")}, nil
+		}
+		change := f.changed(time.Minute, 1)
+		change.Version = version(t, "2")
+		in := f.input(change)
+		for i := range 20 {
+			in.Account = []string{"a", "b", "c"}[i%3]
+			_, err := f.run(in)
+			require.False(t, f.failure(err).Charged)
+			in.LastFailure = f.server
+		}
+		require.False(t, f.health.State().Open)
+	})
 	bubble(t, "what has not settled by time need not be in it", func(t *testing.T, f *fixture) {
 		f.answering(version(t, "8"))
 		late := f.changed(5*time.Second, 2)
