@@ -151,7 +151,7 @@ func (s *Set) Load(args []string, lookup func(string) (string, bool)) error {
 		case errors.Is(err, flag.ErrHelp):
 			return err
 		case err != nil:
-			faults = append(faults, err)
+			faults = append(faults, s.unknown(err))
 			s.restore(args[:len(args)-len(rest)])
 		case len(rest) == 0:
 			return errors.Join(faults...)
@@ -173,6 +173,23 @@ func (s *Set) restore(parsed []string) {
 			return
 		}
 	}
+}
+
+// unknown makes the flag package's error about a flag that is not there name the
+// one that was meant; other errors it returns as they are.
+func (s *Set) unknown(err error) error {
+	name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !ok {
+		return err
+	}
+	var known []string
+	s.Flags.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
+	if len(known) > 0 {
+		if nearest := nearest(name, known); slips(name, nearest) <= farthest {
+			return fmt.Errorf("there is no flag --%s; did you mean --%s?", name, nearest)
+		}
+	}
+	return fmt.Errorf("there is no flag --%s; --help lists all", name)
 }
 
 func read(setting Setting, lookup func(string) (string, bool)) (string, bool, error) {

@@ -60,11 +60,16 @@ func Main(binary string, args []string, commands []Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // from here on a signal has its default effect
-	return Run(ctx, binary, args, commands, os.LookupEnv, os.Stdout, os.Stderr)
+	return runIn(ctx, os.Environ(), binary, args, commands, os.LookupEnv, os.Stdout, os.Stderr)
 }
 
-// Run is [Main] without a process around it.
+// Run is [Main] without a process around it, and without a look at variables
+// that are no setting.
 func Run(ctx context.Context, binary string, args []string, commands []Command, lookup func(string) (string, bool), stdout, stderr io.Writer) int {
+	return runIn(ctx, nil, binary, args, commands, lookup, stdout, stderr)
+}
+
+func runIn(ctx context.Context, environ []string, binary string, args []string, commands []Command, lookup func(string) (string, bool), stdout, stderr io.Writer) int {
 	commands = withBuiltins(binary, commands)
 	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
 		usage(stdout, binary, commands)
@@ -87,6 +92,7 @@ func Run(ctx context.Context, binary string, args []string, commands []Command, 
 		help(stdout, binary, command, set)
 		return ExitOK
 	}
+	warnMisspelt(stderr, prefix(binary, command), environ)
 	err = errors.Join(err, command.arguments(set.Args))
 	if command.Validate != nil {
 		err = errors.Join(err, command.Validate())
@@ -136,8 +142,12 @@ func (c Command) arguments(args []string) error {
 	return nil
 }
 
+func prefix(binary string, command Command) string {
+	return binary + " " + strings.Join(command.words(), " ") + ": "
+}
+
 func fail(w io.Writer, binary string, command Command, err error) int {
-	prefix := binary + " " + strings.Join(command.words(), " ") + ": "
+	prefix := prefix(binary, command)
 	usage := UsageError{}
 	if !errors.As(err, &usage) {
 		fmt.Fprintln(w, prefix+err.Error())
