@@ -18,6 +18,7 @@ import (
 	"go.temporal.io/sdk/log"
 
 	"github.com/quiesce-io/quiesce/activities/budget"
+	"github.com/quiesce-io/quiesce/activities/health"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
 	"github.com/quiesce-io/quiesce/worker/service"
 	"github.com/quiesce-io/quiesce/workflows/contract"
@@ -61,20 +62,22 @@ func runClient(text string) error {
 	fleet := budget.NewFleet(budget.Config{UpstreamRPS: c.RPS}, granter, telemetry.Discard, logger)
 	sharing, called := context.WithCancel(context.Background())
 	defer called()
+	monitor := health.NewMonitor(fleet, telemetry.Discard, logger)
 	var callers sync.WaitGroup
-	for range c.Callers {
-		callers.Go(func() { call(ctx, c, fleet, calls) })
+	for i := range c.Callers {
+		callers.Go(func() { call(ctx, c, fmt.Sprint(i), monitor, calls) })
 	}
 	go func() { callers.Wait(); <-ctx.Done(); called() }()
 	return service.RunBudget(sharing, temporal, contract.BudgetTaskQueue(c.Pipeline), fleet)
 }
 
-// call makes calls until ctx is done.
-func call(ctx context.Context, c clientConfig, fleet *budget.Fleet, calls io.Writer) {
+// call makes calls for one account until ctx is done, and reports on them as Sync
+// does.
+func call(ctx context.Context, c clientConfig, account string, monitor *health.Monitor, calls io.Writer) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	for {
-		permit, err := fleet.Acquire(ctx)
+		permit, err := monitor.Acquire(ctx)
 		if err != nil {
 			return
 		}
@@ -98,11 +101,19 @@ func call(ctx context.Context, c clientConfig, fleet *budget.Fleet, calls io.Wri
 			if response, err = transport.RoundTrip(request); err == nil {
 				_, _ = io.Copy(io.Discard, response.Body)
 				response.Body.Close()
+				if response.StatusCode != http.StatusOK {
+					err = fmt.Errorf("upstream answered %d", response.StatusCode)
+				}
+				if response.StatusCode == http.StatusServiceUnavailable {
+					permit.Throttled(0)
+				}
 			}
 		}
 		sent()
 		if err != nil {
-			slog.Error("call", "error", err)
+			monitor.Failed(account, err.Error())
+		} else {
+			monitor.Succeeded(account, time.Now())
 		}
 	}
 }

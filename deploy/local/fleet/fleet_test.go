@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,8 +22,6 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
-
-	"log/slog"
 
 	"github.com/quiesce-io/quiesce/activities/budget"
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
@@ -86,6 +86,7 @@ type fleet struct {
 	budget   budget.Temporal
 
 	machine   *machine
+	status    atomic.Int32 // what upstream answers; 0: 200
 	processes []*stack.Process
 	busy      int // of the processes
 
@@ -103,11 +104,14 @@ func newFleet(t *testing.T, rps int, fresh bool) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		now := time.Now().UnixNano()
 		f.mu.Lock()
 		f.arrived = append(f.arrived, now)
 		f.mu.Unlock()
+		if status := f.status.Load(); status != 0 {
+			w.WriteHeader(int(status))
+		}
 	})}
 	go server.Serve(listener) //nolint:errcheck // it ends by Close
 	t.Cleanup(func() {
@@ -316,6 +320,46 @@ func TestSaturated(t *testing.T) {
 			begin := time.Now()
 			time.Sleep(measure())
 			f.used("saturated", begin, time.Now())
+			f.neverOver()
+		})
+	}
+}
+
+// TestOutage: upstream goes out for everybody, and comes back.
+// FLEET_OUTAGE=90 makes it last as many seconds.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			lasts, most := 20*time.Second, 7
+			if seconds, err := strconv.Atoi(os.Getenv("FLEET_OUTAGE")); err == nil {
+				lasts, most = time.Duration(seconds)*time.Second, seconds/5
+			}
+			f := newFleet(t, 20, false)
+			for range 3 {
+				f.start(40)
+			}
+			f.flowing()
+			f.status.Store(int32(status))
+			end := time.Now().Add(lasts)
+			var opened time.Time
+			f.await(10*time.Second, func() bool {
+				status, err := f.budget.Status(context.Background())
+				opened = status.Breaker.Since
+				return err == nil && status.Breaker.Open
+			}, "the breaker opens")
+			time.Sleep(time.Until(end))
+			f.status.Store(0)
+			end = time.Now()
+			started, _ := f.calls()
+			n := between(started, opened, end)
+			report(t, "budget 20, %d for %s: %d calls after the breaker opened", status, lasts, n)
+			if n > most {
+				t.Errorf("%d calls after the breaker opened, want at most %d", n, most)
+			}
+			time.Sleep(5*time.Second + measure())
+			f.used("from 5 s after the outage on", end.Add(5*time.Second), end.Add(5*time.Second+measure()))
 			f.neverOver()
 		})
 	}
