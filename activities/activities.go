@@ -21,6 +21,10 @@ import (
 type Store interface {
 	Read(ctx context.Context, account string) (store.Row, error)
 	Write(ctx context.Context, sync store.Sync) (contract.Outcome, error)
+	// Unsettled keeps on record a call whose answer is not kept, and which changes
+	// it lacks. Their times tell how long upstream takes; a store that does not
+	// care does nothing.
+	Unsettled(ctx context.Context, sync store.Sync, late []contract.Range) error
 	// Discard keeps a decision on record; it may be called again with the same ID.
 	Discard(ctx context.Context, d store.Discard) error
 }

@@ -192,6 +192,10 @@ type fakeStore struct {
 	syncs    []store.Sync // committed
 	readErr  func() error
 	discards []store.Discard
+
+	unsettled []store.Sync
+	late      []contract.Range // what they lacked
+
 	writeErr func() error // instead of the write
 	lostErr  func() error // after it
 }
@@ -237,6 +241,14 @@ func (s *fakeStore) Write(ctx context.Context, w store.Sync) (contract.Outcome, 
 		return contract.OutcomeDeleted, nil
 	}
 	return contract.OutcomeWritten, nil
+}
+
+func (s *fakeStore) Unsettled(_ context.Context, w store.Sync, late []contract.Range) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsettled = append(s.unsettled, w)
+	s.late = append(s.late, late...)
+	return errOut // it is a log, and nothing depends on it
 }
 
 func (s *fakeStore) Discard(_ context.Context, d store.Discard) error {

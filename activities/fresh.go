@@ -1,9 +1,12 @@
 package activities
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/quiesce-io/quiesce/activities/store"
 	"github.com/quiesce-io/quiesce/activities/upstream"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
@@ -25,7 +28,7 @@ import (
 // Where change or answer has no version, where the account is gone, or where one
 // version is a number and the other a time, nothing is known, and the settle time
 // decides alone.
-func (a *attempt) fresh(calledAt time.Time, response upstream.Response) error {
+func (a *attempt) fresh(ctx context.Context, calledAt time.Time, response upstream.Response) error {
 	if response.Deleted {
 		return nil
 	}
@@ -35,6 +38,11 @@ func (a *attempt) fresh(calledAt time.Time, response upstream.Response) error {
 		return nil
 	}
 	a.deps.Metrics.Count("sync.unsettled", 1)
+	late := slices.DeleteFunc(slices.Clone(settled), func(r contract.Range) bool { return !response.Version.OlderThan(r.Version) })
+	a.record(ctx, store.Sync{
+		Account: a.in.Account, SyncID: a.syncID, Attempt: a.number, CalledAt: calledAt, Tries: a.in.Tries + 1,
+		UpstreamStatus: response.Status, UpstreamDuration: response.Duration, Version: response.Version,
+	}, late)
 	f := contract.FailedAttempt{
 		Class: contract.ClassUnsettled, Reason: "the answer is older than a change that should have settled",
 		Charged: a.deps.Health.Charged(a.in.Account, a.in.LastFailure),
@@ -42,4 +50,14 @@ func (a *attempt) fresh(calledAt time.Time, response upstream.Response) error {
 	a.deps.Log.Warn("answer is not settled", "account", a.in.Account, "run", a.syncID,
 		"version", response.Version, "wanted", wanted, "age", fmt.Sprint(calledAt.Sub(contract.FirstChange(settled)).Round(time.Millisecond)), "charged", f.Charged)
 	return a.failed(f)
+}
+
+// record writes the call to the sync log, once: a log that lacks it says less of
+// upstream's lag, and nothing else depends on it.
+func (a *attempt) record(ctx context.Context, sync store.Sync, late []contract.Range) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Lease.Write)
+	defer cancel()
+	if err := a.deps.Store.Unsettled(ctx, sync, late); err != nil {
+		a.deps.Log.Warn("call is not in the sync log", "account", a.in.Account, "run", a.syncID, "error", err)
+	}
 }

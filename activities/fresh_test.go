@@ -38,6 +38,9 @@ func TestAnAnswerOlderThanItsChangeIsNotWritten(t *testing.T) {
 		require.Equal(t, contract.ClassUnsettled, failed.Class)
 		require.False(t, failed.Charged)
 		require.Empty(t, f.store.syncs)
+		require.Len(t, f.store.unsettled, 1)
+		require.Equal(t, version(t, "8"), f.store.unsettled[0].Version)
+		require.Equal(t, []contract.Range{change}, f.store.late)
 		require.EqualValues(t, 1, f.metrics.all()["sync.unsettled"])
 
 		in.LastFailure, in.Tries = failed.At, 1

@@ -72,7 +72,7 @@ func (a *attempt) run(ctx, waits context.Context) (contract.SyncResult, error) {
 	if err != nil {
 		return contract.SyncResult{}, err
 	}
-	if err := a.fresh(calledAt, response); err != nil {
+	if err := a.fresh(ctx, calledAt, response); err != nil {
 		return contract.SyncResult{}, err
 	}
 	outcome, err := a.write(ctx, row, calledAt, response)

@@ -81,3 +81,31 @@ func TestTheRowKnowsItsVersionAndTheLogItsTries(t *testing.T) {
 	_, err = s.Read(t.Context(), "a")
 	require.ErrorIs(t, err, ErrRefused)
 }
+
+func TestUnsettledIsOnRecordAndNothingElse(t *testing.T) {
+	s := ready(t, nil)
+	write(t, s, called(1, `{"v":1}`))
+	before, err := s.Read(t.Context(), "a")
+	require.NoError(t, err)
+	sync := called(30, `{"v":2}`)
+	sync.Tries = 2
+	require.NoError(t, sync.Version.UnmarshalText([]byte("7")))
+	for range 2 {
+		require.NoError(t, s.Unsettled(t.Context(), sync, []contract.Range{change(0, 9), change(1, 5)}))
+	}
+	after, err := s.Read(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	require.Equal(t, []string{"written", "unsettled"}, logged(t, s))
+	require.NoError(t, s.Client().Single().Query(t.Context(), spanner.NewStatement(`SELECT Changes, Tries, Sources, Version, CalledAt, OldestChangeAt, NewestChangeAt
+		FROM AccountSyncs WHERE Outcome = 'unsettled'`)).Do(func(r *spanner.Row) error {
+		var changes, tries int64
+		var sources, version string
+		var calledAt, oldest, newest time.Time
+		require.NoError(t, r.Columns(&changes, &tries, &sources, &version, &calledAt, &oldest, &newest))
+		require.Equal(t, []int64{0, 2}, []int64{changes, tries})
+		require.Equal(t, []string{"[]", "7"}, []string{sources, version}, "it covers nothing")
+		require.Equal(t, []time.Time{at(30), at(5), at(9)}, []time.Time{calledAt.UTC(), oldest.UTC(), newest.UTC()})
+		return nil
+	}))
+}

@@ -25,7 +25,7 @@ const SchemaVersion = 2
 // introduced says in which version a column came; 1 for those not named.
 func introduced(table, column string) int {
 	switch table + "." + column {
-	case "Accounts.Version", "AccountSyncs.Tries", "AccountSyncs.Operator", "AccountSyncs.Reason":
+	case "Accounts.Version", "AccountSyncs.Tries", "AccountSyncs.Operator", "AccountSyncs.Reason", "AccountSyncs.Version":
 		return 2
 	}
 	return 1

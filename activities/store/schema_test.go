@@ -34,7 +34,7 @@ func TestColumnsAreReadFromTheDDL(t *testing.T) {
 	}
 	require.Equal(t, []string{"AccountId STRING", "Payload STRING", "PayloadHash STRING", "Sources STRING", "CalledAt TIMESTAMP",
 		"SyncId STRING", "Attempt INT64", "DeletedAt TIMESTAMP", "SyncedAt TIMESTAMP", "Version STRING"}, names(accountColumns()))
-	require.Len(t, syncColumns(), 17)
+	require.Len(t, syncColumns(), 18)
 }
 
 func TestMigrateCreatesOnce(t *testing.T) {
@@ -89,7 +89,8 @@ func TestMigrateAddsToTablesThatExistUnderOtherNames(t *testing.T) {
 func TestMigrateUpgrades(t *testing.T) {
 	s := ready(t, nil)
 	apply(t, s, "ALTER TABLE Accounts DROP COLUMN Version", "ALTER TABLE AccountSyncs DROP COLUMN Tries",
-		"ALTER TABLE AccountSyncs DROP COLUMN Operator", "ALTER TABLE AccountSyncs DROP COLUMN Reason")
+		"ALTER TABLE AccountSyncs DROP COLUMN Operator", "ALTER TABLE AccountSyncs DROP COLUMN Reason",
+		"ALTER TABLE AccountSyncs DROP COLUMN Version")
 	err := s.Check(t.Context())
 	require.ErrorContains(t, err, "at schema 1, this build needs 2")
 	require.ErrorContains(t, err, "table AccountSyncs: column Operator is missing")
@@ -100,7 +101,7 @@ func TestMigrateUpgrades(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, plan.Statements, ran)
 	require.Equal(t, "ALTER TABLE `Accounts` ADD COLUMN Version STRING(64)", ran[0])
-	require.Len(t, ran, 4)
+	require.Len(t, ran, 5)
 	plan, err = s.Plan(t.Context(), false)
 	require.NoError(t, err)
 	require.Equal(t, Plan{From: 2, To: 2}, plan)

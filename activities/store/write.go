@@ -169,6 +169,7 @@ func (s *Store) logRow(sync Sync, outcome contract.Outcome, payloadHash string) 
 		"UpstreamStatus": int64(sync.UpstreamStatus), "UpstreamMillis": sync.UpstreamDuration.Milliseconds(),
 		"Attempt": int64(sync.Attempt), "Outcome": string(outcome),
 		"PayloadHash": optional(payloadHash), "ReplayId": optional(sync.ReplayID), "Tries": int64(max(sync.Tries, 1)),
+		"Version": optional(sync.Version.String()),
 	})
 }
 

@@ -12,7 +12,8 @@ CREATE TABLE `AccountSyncs` (
   UpstreamStatus INT64,
   UpstreamMillis INT64,
   Attempt INT64,
-  -- written, unchanged, deleted, fenced, or discarded (no call).
+  -- written, unchanged, deleted; fenced or unsettled: the answer was not kept;
+  -- discarded: no call.
   Outcome STRING(16),
   PayloadHash STRING(64),
   -- The replay that asked for the call; NULL for live ones.
@@ -22,5 +23,7 @@ CREATE TABLE `AccountSyncs` (
   -- Who gave the changes up, and why; NULL unless they were discarded.
   Operator STRING(256),
   Reason STRING(MAX),
+  -- Version of the response, by UPSTREAM_VERSION; NULL where it has none.
+  Version STRING(64),
 ) PRIMARY KEY (AccountId, SyncedAt DESC, SyncId),
   ROW DELETION POLICY (OLDER_THAN(SyncedAt, INTERVAL 90 DAY))

@@ -103,6 +103,9 @@ func (t *table) Write(_ context.Context, s store.Sync) (contract.Outcome, error)
 	return outcome, nil
 }
 
+// Unsettled would keep how long upstream took.
+func (t *table) Unsettled(context.Context, store.Sync, []contract.Range) error { return nil }
+
 // Discard puts on record which changes an operator gave up.
 func (t *table) Discard(_ context.Context, d store.Discard) error {
 	t.mu.Lock()

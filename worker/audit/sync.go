@@ -131,9 +131,11 @@ func decodeSync(r *spanner.Row) (Sync, error) {
 	return s, nil
 }
 
-// Fenced reports whether a newer call had written, so that this one covers
-// nothing.
-func (s Sync) Fenced() bool { return s.Outcome == string(contract.OutcomeFenced) }
+// Fenced reports whether the call's answer was not kept, because a newer call had
+// written or because it was known to be too old: it covers nothing.
+func (s Sync) Fenced() bool {
+	return s.Outcome == string(contract.OutcomeFenced) || s.Outcome == string(contract.OutcomeUnsettled)
+}
 
 // Discarded reports whether this is an operator's decision and no call.
 func (s Sync) Discarded() bool { return s.Outcome == string(contract.OutcomeDiscarded) }

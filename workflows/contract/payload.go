@@ -146,6 +146,7 @@ const (
 	OutcomeDeleted   Outcome = "deleted"   // called, account is gone upstream
 	OutcomeSkipped   Outcome = "skipped"   // no call: the row covers it already
 	OutcomeFenced    Outcome = "fenced"    // called, but a newer call had written
+	OutcomeUnsettled Outcome = "unsettled" // called, but the answer is known to be too old; in the log only
 	OutcomeDiscarded Outcome = "discarded" // no call: an operator gave the changes up
 )
 
