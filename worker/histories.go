@@ -11,6 +11,7 @@ import (
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/worker/histories"
@@ -81,7 +82,10 @@ type and build, and replays them. Run it with a new build before it is deployed.
 }
 
 func verifyHistories(i *process.Invocation, all []histories.History, dataConverter converter.DataConverter, asJSON bool) error {
-	report, err := histories.Verify(all, dataConverter, workflows.Register)
+	report, err := histories.Verify(all, dataConverter, func(registry worker.WorkflowRegistry) {
+		workflows.Register(registry)
+		workflows.RegisterBudget(registry)
+	})
 	if err != nil {
 		return err
 	}

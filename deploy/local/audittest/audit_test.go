@@ -1,0 +1,169 @@
+package audittest
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/quiesce-io/quiesce/deploy/local/upstream"
+	"github.com/quiesce-io/quiesce/workflows/contract"
+)
+
+// report is what the tests read of `worker audit verify --json`.
+type report struct {
+	Counts struct {
+		Syncs, Changes, Accounts, Records, Replayed int
+		PartiesEnded                                int `json:"parked_runs_ended"`
+	} `json:"counts"`
+	Violations []struct{ Kind, Account, Text string } `json:"violations"`
+}
+
+func (p *pipeline) verify() (r report, code int) {
+	p.Helper()
+	code = p.decode(&r, "worker", "audit", "verify", "--json")
+	return r, code
+}
+
+// TestAudit: what really ran is explained and accepted; what is then broken on
+// purpose is found.
+func TestAudit(t *testing.T) {
+	p := newPipeline(t)
+	p.run("worker")
+	bridge := p.run("bridge")
+	all := accounts(8)
+	p.change(all...)
+	p.change(all[:4]...)
+	remove := p.upstream.Inject("parked", upstream.Fault{Status: 422})
+	defer remove()
+	p.change("parked")
+	p.committed()
+
+	r, code := p.verify()
+	require.Zero(t, code, "%+v", r.Violations)
+	require.Equal(t, 8, r.Counts.Accounts)
+	require.Equal(t, 13, r.Counts.Records)
+
+	t.Run("timeline", func(t *testing.T) {
+		var timeline struct {
+			Entries []struct {
+				What, By, Text string
+				Committed      *bool
+			}
+			Missing []string
+		}
+		require.Zero(t, p.decode(&timeline, "worker", "audit", all[0], "--json"))
+		var whats []string
+		for _, e := range timeline.Entries {
+			whats = append(whats, e.What)
+			if e.What == "signalled" {
+				require.NotEmpty(t, e.By, "which bridge")
+			}
+			if e.Committed != nil {
+				require.True(t, *e.Committed, e.Text)
+			}
+		}
+		text := strings.Join(whats, " ")
+		require.Regexp(t, `^started signalled (signalled )*scheduled attempt .*synced`, text)
+		require.Contains(t, text, "completed")
+		require.Empty(t, timeline.Missing)
+	})
+	t.Run("record", func(t *testing.T) {
+		for partition := range p.offsets() {
+			out := p.command("worker", "audit", "--record", p.topic+"/"+string(rune('0'+partition))+"/0")
+			require.Regexp(t, `record .*: (covered by the call of|pending in the open run .*ParkedAccountSync)`, out)
+		}
+	})
+	t.Run("export", func(t *testing.T) {
+		lines := strings.Split(strings.TrimSpace(p.command("worker", "audit", "export", "--since", "1h")), "\n")
+		require.Len(t, lines, r.Counts.Syncs)
+		for _, line := range lines {
+			require.NoError(t, json.Unmarshal([]byte(line), &struct{}{}))
+		}
+		require.Len(t, strings.Split(strings.TrimSpace(p.command("worker", "audit", "export", "--since", "1h", "--format", "csv")), "\n"), r.Counts.Syncs+1)
+	})
+	t.Run("histories", func(t *testing.T) {
+		dir := t.TempDir()
+		out := p.command("worker", "histories", "verify", "--save", dir)
+		require.Contains(t, out, "AccountSync closed")
+		require.Contains(t, out, "Budget open")
+		require.Contains(t, out, " 0 do not fit")
+		require.Equal(t, out, p.command("worker", "histories", "verify", "--from", dir))
+	})
+	t.Run("privacy", p.noAccountData)
+
+	t.Run("planted", func(t *testing.T) {
+		// The parked account's run is ended by hand while the bridge is away.
+		require.NoError(t, bridge.Kill())
+		require.NoError(t, world.temporal.TerminateWorkflow(t.Context(), contract.AccountWorkflowID(p.name, "parked"), "", "tidying up"))
+		p.sql("UPDATE Accounts SET Payload = '{\"version\": 77}' WHERE AccountId = '" + all[1] + "'")
+		p.sql("DELETE FROM Accounts WHERE AccountId = '" + all[2] + "'")
+		var kinds []string
+		p.await("all violations are seen, visibility included", func() bool {
+			r, code := p.verify()
+			kinds = nil
+			for _, v := range r.Violations {
+				kinds = append(kinds, v.Kind+" "+v.Account)
+			}
+			return code == 1 && r.Counts.PartiesEnded == 1
+		})
+		require.ElementsMatch(t, []string{"row-differs " + all[1], "row-differs " + all[2], "uncovered " + all[2], "uncovered parked", "parked-run-ended parked"}, kinds)
+	})
+}
+
+// noAccountData looks for what upstream answers in every history there is:
+// account keys are in Temporal, account data never is.
+func (p *pipeline) noAccountData(t *testing.T) {
+	response, err := world.temporal.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId STARTS_WITH '" + p.name + "/'"})
+	require.NoError(t, err)
+	require.NotEmpty(t, response.GetExecutions())
+	keys := 0
+	for _, execution := range response.GetExecutions() {
+		events := world.temporal.GetWorkflowHistory(t.Context(), execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		for events.HasNext() {
+			event, err := events.Next()
+			require.NoError(t, err)
+			text, err := protojson.Marshal(event)
+			require.NoError(t, err)
+			plain := string(text) + payloads(t, text)
+			require.NotContains(t, plain, "example.com")
+			require.NotContains(t, plain, "\"city\"")
+			if strings.Contains(plain, "\"account\":\"account-") {
+				keys++
+			}
+		}
+	}
+	require.Positive(t, keys, "the search would not find what it looks for")
+}
+
+// payloads returns every payload in an event's JSON in plain text.
+func payloads(t *testing.T, text []byte) string {
+	t.Helper()
+	var plain strings.Builder
+	var walk func(any)
+	walk = func(node any) {
+		switch n := node.(type) {
+		case map[string]any:
+			if data, ok := n["data"].(string); ok {
+				var raw []byte
+				require.NoError(t, json.Unmarshal([]byte("\""+data+"\""), &raw))
+				plain.Write(raw)
+			}
+			for _, child := range n {
+				walk(child)
+			}
+		case []any:
+			for _, child := range n {
+				walk(child)
+			}
+		}
+	}
+	var root any
+	require.NoError(t, json.Unmarshal(text, &root))
+	walk(root)
+	return plain.String()
+}
