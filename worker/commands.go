@@ -22,7 +22,7 @@ func commands() []process.Command {
 		process.ConfigCommand(&settings, func() error { return settings.Validate() }),
 	}, parkedCommands(&common)...)
 	all = append(all, budgetCommands(&common)...)
-	return append(all, append(auditCommands(), historiesCommand())...)
+	return append(all, append(auditCommands(), historiesCommand(), settleCommand())...)
 }
 
 func runCommand(settings *service.Config) process.Command {
