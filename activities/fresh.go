@@ -42,6 +42,7 @@ func (a *attempt) fresh(ctx context.Context, calledAt time.Time, response upstre
 	a.record(ctx, store.Sync{
 		Account: a.in.Account, SyncID: a.syncID, Attempt: a.number, CalledAt: calledAt, Tries: a.in.Tries + 1,
 		UpstreamStatus: response.Status, UpstreamDuration: response.Duration, Version: response.Version,
+		ReplayID: a.in.ReplayID,
 	}, late)
 	f := contract.FailedAttempt{
 		Class: contract.ClassUnsettled, Reason: "the answer is older than a change that should have settled",

@@ -21,7 +21,7 @@ const (
 var csvColumns = [...]string{
 	"account", "synced_at", "sync_id", "attempt", "called_at", "outcome", "upstream_status", "upstream_millis",
 	"changes", "oldest_change_at", "newest_change_at", "payload_hash", "replay_id", "sources",
-	"tries", "operator", "reason",
+	"tries", "operator", "reason", "version",
 }
 
 // Export writes every sync of the window to w, in the order of [Log.Each]: one
@@ -69,7 +69,7 @@ func writeCSV(table *csv.Writer, s Sync) error {
 	return table.Write([]string{
 		s.Account, instant(s.SyncedAt), s.SyncID, number(s.Attempt), instant(s.CalledAt), s.Outcome, number(s.UpstreamStatus), number(s.UpstreamMillis),
 		number(s.Changes), instant(s.OldestAt), instant(s.NewestAt), s.PayloadHash, s.ReplayID, string(sources),
-		number(s.Tries), s.Operator, s.Reason,
+		number(s.Tries), s.Operator, s.Reason, s.Version.String(),
 	})
 }
 

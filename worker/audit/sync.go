@@ -27,7 +27,7 @@ type Sync struct {
 	Tries int64 `json:"tries,omitempty"`
 	// CalledAt is when the call started, in Temporal's clock.
 	CalledAt       time.Time `json:"called_at,omitzero"`
-	Outcome        string    `json:"outcome"` // written, unchanged, deleted, fenced or discarded
+	Outcome        string    `json:"outcome"` // written, unchanged, deleted, fenced, unsettled or discarded
 	UpstreamStatus int64     `json:"upstream_status"`
 	UpstreamMillis int64     `json:"upstream_millis"`
 	// Changes is how many changes the call covers, Sources which.
@@ -38,6 +38,7 @@ type Sync struct {
 	ReplayID    string           `json:"replay_id,omitempty"`
 	Operator    string           `json:"operator,omitempty"` // who gave the changes up
 	Reason      string           `json:"reason,omitempty"`   // and why
+	Version     contract.Version `json:"version,omitzero"`   // of the response, where it has one
 	Sources     []contract.Range `json:"sources"`
 }
 
@@ -70,7 +71,7 @@ type Window struct {
 func (w Window) Contains(t time.Time) bool { return !t.Before(w.Since) && t.Before(w.Until) }
 
 const syncColumns = `AccountId, SyncedAt, SyncId, Attempt, CalledAt, Outcome, UpstreamStatus, UpstreamMillis,
-	Changes, OldestChangeAt, NewestChangeAt, PayloadHash, ReplayId, Tries, Operator, Reason, Sources`
+	Changes, OldestChangeAt, NewestChangeAt, PayloadHash, ReplayId, Tries, Operator, Reason, Version, Sources`
 
 // Each calls f for every sync whose row was written in the window, by account
 // and then oldest first, until f fails. The rows are of one instant.
@@ -111,10 +112,10 @@ func decodeSync(r *spanner.Row) (Sync, error) {
 		called, oldest, newest                spanner.NullTime
 		attempt, status, took, changes, tries spanner.NullInt64
 		outcome, hash, replay, sources        spanner.NullString
-		operator, reason                      spanner.NullString
+		operator, reason, version             spanner.NullString
 	)
 	err := r.Columns(&s.Account, &s.SyncedAt, &s.SyncID, &attempt, &called, &outcome, &status, &took,
-		&changes, &oldest, &newest, &hash, &replay, &tries, &operator, &reason, &sources)
+		&changes, &oldest, &newest, &hash, &replay, &tries, &operator, &reason, &version, &sources)
 	if err != nil {
 		return s, err
 	}
@@ -122,6 +123,9 @@ func decodeSync(r *spanner.Row) (Sync, error) {
 	s.CalledAt, s.OldestAt, s.NewestAt = called.Time, oldest.Time, newest.Time
 	s.Outcome, s.PayloadHash, s.ReplayID = outcome.StringVal, hash.StringVal, replay.StringVal
 	s.Tries, s.Operator, s.Reason = tries.Int64, operator.StringVal, reason.StringVal
+	if err := s.Version.UnmarshalText([]byte(version.StringVal)); err != nil {
+		return s, fmt.Errorf("sync %s of %q: column Version: %w", s.SyncID, s.Account, err)
+	}
 	s.Sources = []contract.Range{}
 	if sources.StringVal != "" {
 		if err := json.Unmarshal([]byte(sources.StringVal), &s.Sources); err != nil {

@@ -17,6 +17,9 @@ import (
 const (
 	// Unsettled is a call that lists a change that had not settled for it.
 	Unsettled = "unsettled"
+	// OldAnswer is a call that lists a change whose version is newer than that
+	// of the answer.
+	OldAnswer = "old-answer"
 	// UncalledFor is a sync with neither changes nor a replay behind it.
 	UncalledFor = "no-cause"
 	// OverBudget is more calls in a second than the budget.
@@ -138,6 +141,12 @@ func (v *verification) sync(ctx context.Context, s Sync) error {
 	} else if _, ok := v.last[s.Account]; !ok {
 		v.last[s.Account] = Sync{Account: s.Account}
 	}
+	for _, r := range s.Sources {
+		if s.Version.OlderThan(r.Version) {
+			v.violation(OldAnswer, s.Account, s.SyncID, s.SyncedAt, "%s has version %s and is listed as covered by an answer of version %s",
+				rangesText([]contract.Range{r}), r.Version, s.Version)
+		}
+	}
 	return v.settled(ctx, s)
 }
 
@@ -231,10 +240,11 @@ func (v *verification) row(account string, rows map[string]Row) {
 		v.violation(RowDiffers, account, last.SyncID, last.SyncedAt, format, args...)
 	}
 	switch {
+	case last.SyncID == "":
+		// Only calls whose answers were not kept: the row, if there is one, was
+		// written before the window.
 	case !exists:
 		differs("the log has syncs, the account has no row")
-	case last.SyncID == "":
-		// Fenced calls only, by a row that was written before the window.
 	case row.CalledAt.After(last.CalledAt):
 		// A later sync, outside the window: not ours to judge, but the payload is.
 		if row.PayloadHash != row.ActualHash {

@@ -39,6 +39,7 @@ func TestVerifyAcceptsWhatIsRight(t *testing.T) {
 	f.sync("a", "run-1", 30, `{"v":1}`, f.change(0, 0), f.change(2, 5))
 	f.sync("b", "run-2", 31, `{"v":1}`, f.change(1, 1))
 	f.replayed("b", "run-3", 40, `{"v":1}`, "replay-1")
+	require.NoError(t, f.store.Unsettled(t.Context(), store.Sync{Account: "old", SyncID: "run-4", Attempt: 1, CalledAt: f.at(45)}, nil))
 	open := f.run("p", "run-p", contract.ParkedAccountSync, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING)
 	f.start(open, f.at(8), "", f.change(4, 6))
 	a := f.auditor()
@@ -46,7 +47,7 @@ func TestVerifyAcceptsWhatIsRight(t *testing.T) {
 	report, accused := f.verify(a, rules)
 	require.Empty(t, accused)
 	require.Empty(t, report.Unchecked)
-	require.Equal(t, Counts{Syncs: 3, Changes: 3, Replays: 1, Accounts: 2, BusiestCalls: 1, Records: 5, Pending: 1, DeadLetters: 1}, report.Counts)
+	require.Equal(t, Counts{Syncs: 4, Changes: 3, Replays: 1, Accounts: 3, BusiestCalls: 1, Records: 5, Pending: 1, DeadLetters: 1}, report.Counts)
 }
 
 // TestVerifyFindsPlantedRows plants what can be seen in the tables alone.
@@ -57,6 +58,16 @@ func TestVerifyFindsPlantedRows(t *testing.T) {
 		want  []string
 	}{
 		{"a change that had not settled", func(f *fixture) { f.sync("a", "run-2", 40, `{}`, f.change(1, 20)) }, []string{Unsettled + " a"}},
+		{"an answer older than a change it lists", func(f *fixture) {
+			newer, err := contract.ParseVersion("8")
+			require.NoError(f, err)
+			older, err := contract.ParseVersion("7")
+			require.NoError(f, err)
+			change := f.change(1, 0)
+			change.Version = newer
+			_, err = f.store.Write(f.Context(), store.Sync{Account: "a", SyncID: "run-2", Attempt: 1, CalledAt: f.at(40), Payload: []byte(`{}`), Covered: []contract.Range{change}, Version: older})
+			require.NoError(f, err)
+		}, []string{OldAnswer + " a"}},
 		{"a call for nothing", func(f *fixture) { f.sync("a", "run-2", 40, `{}`) }, []string{UncalledFor + " a"}},
 		{"a count that is not that of the sources", func(f *fixture) { f.sql("UPDATE AccountSyncs SET Changes = 2 WHERE AccountId = 'a'") }, []string{UncalledFor + " a"}},
 		{"over budget", func(f *fixture) {
