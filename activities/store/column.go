@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"cloud.google.com/go/spanner"
 )
@@ -18,6 +19,17 @@ type column struct {
 	name string
 	path []string
 	kind string // Spanner's type without a length; "" until [Store.Check]
+	full string // with it
+	most int    // characters that a STRING holds; 0 for the most that there is
+}
+
+// ofType returns the column with its type in the database, "STRING(20)".
+func (c column) ofType(full string) column {
+	c.full = full
+	var length string
+	c.kind, length, _ = strings.Cut(full, "(")
+	c.most, _ = strconv.Atoi(strings.TrimSuffix(length, ")")) // MAX is no number
+	return c
 }
 
 // mappable are the types that a mapped column may have.
@@ -44,7 +56,7 @@ func values(columns []column, payload []byte) ([]any, error) {
 	for i, c := range columns {
 		v, err := c.value(lookup(root, c.path))
 		if err != nil {
-			return nil, refused("write row", fmt.Sprintf("field %s does not fit column %s %s", strings.Join(c.path, "."), c.name, c.kind))
+			return nil, refused("write row", fmt.Sprintf("field %s does not fit column %s %s", strings.Join(c.path, "."), c.name, c.full))
 		}
 		out[i] = v
 	}
@@ -70,7 +82,7 @@ func (c column) value(v any) (any, error) {
 		if v == nil {
 			return spanner.NullString{}, nil
 		}
-		if s, ok := v.(string); ok {
+		if s, ok := v.(string); ok && (c.most == 0 || utf8.RuneCountInString(s) <= c.most) {
 			return s, nil
 		}
 	case "BOOL":

@@ -144,7 +144,7 @@ func (t table) faults(name string, columns []wanted, key []string, mapped []colu
 		case have.required:
 			fault("column %s is NOT NULL; SPANNER_COLUMNS needs it nullable, for fields that are missing and accounts that are deleted", c.name)
 		}
-		mapped[i].kind = have.kind
+		mapped[i] = c.ofType(have.full)
 	}
 	return append(faults, t.conflicts(name, columns, key, mapped)...)
 }

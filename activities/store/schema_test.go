@@ -241,6 +241,9 @@ func TestMappedColumns(t *testing.T) {
 		`{"balance":0.1234567891}`, `{"balance":1e40}`, `{"score":1e999}`, `{"address":{"city":{}}}`, `{"email":"` + strings.Repeat("x", 21) + `"}`} {
 		_, err := s.Write(t.Context(), called(6, payload))
 		require.ErrorIs(t, err, ErrRefused, payload)
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.Regexp(t, `^field [a-z.]+ does not fit column [A-Z][a-z]+ [A-Z0-9]+`, e.Reason, "what to change, without what it holds")
 	}
 }
 

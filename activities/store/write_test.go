@@ -221,7 +221,18 @@ func TestWhatIsUnavailableAndWhatIsRefused(t *testing.T) {
 		_, err := s.Write(t.Context(), sync)
 		require.ErrorIs(t, err, ErrRefused, name)
 	}
-	_, err := s.Client().Apply(t.Context(), []*spanner.Mutation{spanner.InsertMap("Accounts", map[string]any{"AccountId": "a", "Sources": "by hand"})})
+	large := called(1, `"`+strings.Repeat("x", maxCell-1)+`"`)
+	_, err := s.Write(t.Context(), large)
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, "payload has 2621441 characters, more than the 2621440 that fit into a STRING column", e.Reason)
+	large.Payload, large.SyncID, large.Account = large.Payload[1:], "fits", "b"
+	large.Payload[0] = '"'
+	require.Equal(t, contract.OutcomeWritten, write(t, s, large))
+	_, err = s.Client().Apply(t.Context(), []*spanner.Mutation{spanner.Delete("AccountSyncs", spanner.AllKeys())})
+	require.NoError(t, err)
+
+	_, err = s.Client().Apply(t.Context(), []*spanner.Mutation{spanner.InsertMap("Accounts", map[string]any{"AccountId": "a", "Sources": "by hand"})})
 	require.NoError(t, err)
 	_, err = s.Write(t.Context(), called(1, `{}`))
 	require.ErrorIs(t, err, ErrRefused)
