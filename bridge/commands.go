@@ -17,6 +17,7 @@ func commands() []process.Command {
 	return append([]process.Command{
 		runCommand(&settings),
 		leaseCommand(&settings),
+		whereCommand(&settings),
 		process.ConfigCommand(&settings, func() error { return settings.Validate() }),
 	}, replayCommands()...)
 }

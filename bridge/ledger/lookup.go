@@ -43,3 +43,14 @@ func (a *Assignment) Lookup(offset int64) Fate {
 	}
 	return Undone
 }
+
+// CommittedOffset returns the offset that the group has committed, -1 if that is
+// not known.
+func (a *Assignment) CommittedOffset() int64 {
+	a.ledger.mu.Lock()
+	defer a.ledger.mu.Unlock()
+	if a.committed == nil {
+		return -1
+	}
+	return a.committed.Next.Offset
+}

@@ -3,10 +3,12 @@ package service
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/quiesce-io/quiesce/bridge/consumer"
 	"github.com/quiesce-io/quiesce/bridge/dispatch"
+	"github.com/quiesce-io/quiesce/bridge/where"
 	"github.com/quiesce-io/quiesce/internal/process"
 )
 
@@ -75,6 +77,7 @@ func (b *Bridge) status() process.Status {
 		Snapshot: func() any { return b.Status() },
 		Metrics:  b.deps.Metrics,
 		Live:     b.watchdog.Check,
+		Routes:   map[string]http.Handler{"GET /where": http.HandlerFunc(b.serveWhere)},
 		Ready: func() error {
 			s := b.consumer.Status()
 			switch {
@@ -87,6 +90,15 @@ func (b *Bridge) status() process.Status {
 			}
 		},
 	}
+}
+
+func (b *Bridge) partitionStatus(r where.Record) (consumer.PartitionStatus, bool) {
+	for _, p := range b.consumer.Status().Partitions {
+		if p.Topic == r.Topic && p.Partition == r.Partition {
+			return p, true
+		}
+	}
+	return consumer.PartitionStatus{}, false
 }
 
 // report sends the gauges that belong to no single part.
