@@ -22,6 +22,7 @@ func commands() []process.Command {
 		process.ConfigCommand(&settings, func() error { return settings.Validate() }),
 	}, parkedCommands(&common)...)
 	all = append(all, budgetCommands(&common)...)
+	all = append(all, versionsCommands()...)
 	return append(all, append(auditCommands(), historiesCommand(), settleCommand())...)
 }
 

@@ -15,12 +15,18 @@ import (
 
 // Config are all settings of the worker.
 type Config struct {
-	Common   process.Common
-	Slots    Slots
-	Sync     activities.Config
-	Upstream upstream.Config
-	Budget   budget.Config
-	Store    store.Config
+	Common     process.Common
+	Slots      Slots
+	Sync       activities.Config
+	Upstream   upstream.Config
+	Budget     budget.Config
+	Store      store.Config
+	Versioning Versioning
+}
+
+// Versioning says whether Temporal tells versions of the workers apart.
+type Versioning struct {
+	Enabled bool `env:"WORKER_VERSIONING" help:"Whether this build gets work only once worker versions use says so; see deploy/rollout.md. All workers of a pipeline alike, but for the change-over."`
 }
 
 // Slots bounds what a worker does at a time.
@@ -48,6 +54,9 @@ func (c Config) Validate() error {
 	}
 	if c.Slots.Sync < 1 {
 		faults = append(faults, config.Fault{Name: "SYNC_SLOTS", Value: strconv.Itoa(c.Slots.Sync), Problem: "must be at least 1"})
+	}
+	if c.Versioning.Enabled && process.Version == "dev" {
+		faults = append(faults, config.Fault{Name: "WORKER_VERSIONING", Value: "true", Problem: "this binary has no version; build it with make build"})
 	}
 	return errors.Join(faults...)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/quiesce-io/quiesce/activities/upstream"
 	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
+	"github.com/quiesce-io/quiesce/worker/deployment"
 	"github.com/quiesce-io/quiesce/workflows"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
@@ -114,12 +115,16 @@ func poll(ctx context.Context, w stoppable, queue string, work func(context.Cont
 }
 
 func (w *Worker) syncWorker() stoppable {
-	temporal := newWorker(w.deps.Temporal, w.config.Common.Queue(), worker.Options{
+	options := worker.Options{
 		MaxConcurrentActivityExecutionSize: w.config.Slots.Sync,
 		// An eager activity would bypass the queue, and with it priority.
 		DisableEagerActivities: true,
 		WorkerStopTimeout:      w.config.stopTimeout(),
-	})
+	}
+	if w.config.Versioning.Enabled {
+		options.DeploymentOptions = deployment.Options(w.config.Common.Pipeline, process.Version)
+	}
+	temporal := newWorker(w.deps.Temporal, w.config.Common.Queue(), options)
 	workflows.Register(temporal)
 	activities.New(w.config.Sync, activities.Dependencies{
 		Upstream: w.deps.Upstream, Store: w.deps.Store, Health: w.monitor,
