@@ -46,7 +46,7 @@ test-e2e: ## Test bridge and worker as processes on the embedded stack
 
 .PHONY: test-kafka
 test-kafka: ## Test the consumer on a real Apache Kafka broker (needs Java 17 and Maven; skips without)
-	@cd deploy/local && go test -count=1 -timeout 10m ./kafkatest -kafka apache
+	@cd deploy/local && go test -count=1 -timeout 10m -v ./kafkatest -kafka apache | grep -v '^=== '
 
 .PHONY: record
 record: ## Record the histories that replay tests run against, from a real server
