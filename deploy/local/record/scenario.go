@@ -6,8 +6,12 @@ import (
 	"net/http"
 	"time"
 
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
 	"github.com/quiesce-io/quiesce/activities/store"
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
+	"github.com/quiesce-io/quiesce/worker/parked"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -29,6 +33,7 @@ func (r *recorder) all(ctx context.Context) error {
 		{"carol", r.handedBack, []string{"handed-back"}},
 		{"dave", r.failure, []string{"failed", "recovered"}},
 		{"erin", r.parked, []string{"failed-first", "failed-and-parked", "parked-and-retried"}},
+		{"judy", r.discarded, []string{"discarded"}},
 		{"frank", r.fenced, []string{"fenced", "skipped"}},
 		{"grace", r.outlivedLease, []string{"outlived-lease", "after-lease"}},
 		{"heidi", r.nothingToDo, []string{"nothing-to-do"}},
@@ -114,8 +119,33 @@ func (r *recorder) failure(ctx context.Context, account string) (string, error) 
 // parked: the second failure comes after another account's success, and an
 // operator retries before the account would be tried by itself.
 func (r *recorder) parked(ctx context.Context, account string) (string, error) {
+	runID, err := r.park(ctx, account)
+	if err != nil {
+		return "", err
+	}
+	return runID, r.retry(ctx, account)
+}
+
+// discarded: an operator gives up what a parked account has been told of.
+func (r *recorder) discarded(ctx context.Context, account string) (string, error) {
+	if _, err := r.park(ctx, account); err != nil {
+		return "", err
+	}
+	accounts := &parked.Accounts{
+		Client: r.temporal, Converter: converter.GetDefaultDataConverter(), Namespace: client.DefaultNamespace,
+		Pipeline: pipeline, TaskQueue: pipeline,
+	}
+	shown, err := accounts.Get(ctx, account)
+	if err != nil {
+		return "", err
+	}
+	return shown.RunID, accounts.Discard(ctx, shown, "ada@example.com", "test data")
+}
+
+// park starts a run and waits until its account is parked.
+func (r *recorder) park(ctx context.Context, account string) (runID string, err error) {
 	r.upstream.Inject(account, upstream.Fault{Status: http.StatusBadRequest, Times: 2})
-	runID, err := r.start(ctx, account, settings)
+	runID, err = r.start(ctx, account, settings)
 	if err != nil {
 		return "", err
 	}
@@ -130,13 +160,10 @@ func (r *recorder) parked(ctx context.Context, account string) (string, error) {
 	if err := r.called(ctx, account, 2); err != nil {
 		return "", err
 	}
-	if err := r.await(ctx, "parked", func() (bool, error) {
+	return runID, r.await(ctx, "parked", func() (bool, error) {
 		description, err := r.temporal.DescribeWorkflowExecution(ctx, workflowID(account), "")
 		return description.GetWorkflowExecutionInfo().GetType().GetName() == contract.ParkedAccountSync, err
-	}); err != nil {
-		return "", err
-	}
-	return runID, r.retry(ctx, account)
+	})
 }
 
 // retry wakes the account's run as `worker parked retry` does, or starts one.
