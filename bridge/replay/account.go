@@ -32,6 +32,8 @@ var errAgain = errors.New("run ended without the call")
 // returns it. A run that waits for changes to settle is not woken: the replay
 // joins its call. A parked one is: it may wait for ten minutes.
 func (r *Runs) Request(ctx context.Context, account string, request contract.ReplayRequest) (runID string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	workflowID := contract.AccountWorkflowID(r.Pipeline, account)
 	input, err := r.Converter.ToPayloads(request)
 	if err != nil {
@@ -182,6 +184,9 @@ func (r *Runs) ended(event *historypb.HistoryEvent, id string) (outcome contract
 // last returns the run's closing event, or the last of one that is open. With
 // wait it takes up to 20 seconds for the former.
 func (r *Runs) last(ctx context.Context, workflowID, runID string, wait bool) (*historypb.HistoryEvent, error) {
+	// The server answers a long poll after 20 seconds at the latest.
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	defer cancel()
 	response, err := r.Service.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
 		Namespace: r.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
 		WaitNewEvent: wait, HistoryEventFilterType: enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT, SkipArchival: true,
@@ -217,6 +222,11 @@ func resultOf(outcome contract.Outcome) result {
 	return changed
 }
 
-// retryAfter is how long a request that Temporal did not answer waits before it
-// is made again.
-const retryAfter = time.Second
+const (
+	// requestTimeout bounds a request that does not wait for anything, so that a
+	// connection that has died unnoticed holds up no account.
+	requestTimeout = 20 * time.Second
+	// retryAfter is how long a request that Temporal did not answer waits before
+	// it is made again.
+	retryAfter = time.Second
+)

@@ -18,6 +18,9 @@ type Kafka struct {
 	Intake  *intake.Intake
 }
 
+// silence is how long records may fail to come, where there are some.
+const silence = 30 * time.Second
+
 // item is one place of a replay and the account that is met there; "" where none
 // can be derived.
 type item struct {
@@ -63,9 +66,15 @@ func (k *Kafka) records(ctx context.Context, index int, r contract.ReplayRange, 
 	}
 	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{r.Topic: {r.Partition: kgo.NewOffset().At(from)}})
 	for {
-		fetches := client.PollRecords(ctx, 1000)
+		polling, cancel := context.WithTimeout(ctx, silence)
+		fetches := client.PollRecords(polling, 1000)
+		silent := polling.Err() != nil
+		cancel()
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if silent {
+			return fmt.Errorf("replay %s: no record within %s, and offset %d is still to come", name, silence, to-1)
 		}
 		if errs := fetches.Errors(); len(errs) > 0 {
 			return fmt.Errorf("replay %s: %w", name, errs[0].Err)

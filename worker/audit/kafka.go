@@ -189,6 +189,9 @@ func (k *Kafka) inWindow(ctx context.Context, w Window, topics []string) (map[pa
 	return ranges, nil
 }
 
+// silence is how long records may fail to come, where there are some.
+const silence = 30 * time.Second
+
 // read calls f for every record in the ranges, control records included, with
 // the topic's ID. It returns once a record at or beyond the last offset of each
 // range has been seen: compaction spares the newest record of a partition, so
@@ -223,9 +226,15 @@ func (k *Kafka) read(ctx context.Context, ranges map[partition]bounds, f func(*k
 	left := len(ranges)
 	done := map[partition]bool{}
 	for left > 0 {
-		fetches := client.PollFetches(ctx)
+		polling, cancel := context.WithTimeout(ctx, silence)
+		fetches := client.PollFetches(polling)
+		silent := polling.Err() != nil
+		cancel()
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("read records: %w", err)
+		}
+		if silent {
+			return fmt.Errorf("read records: none came within %s, and %d partitions are not read to their end", silence, left)
 		}
 		if errs := fetches.Errors(); len(errs) > 0 {
 			return fmt.Errorf("read %s/%d: %w", errs[0].Topic, errs[0].Partition, errs[0].Err)
