@@ -174,7 +174,7 @@ func TestReportWritesTheSummary(t *testing.T) {
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "summary.json")
 	summary := check.Summary{Changes: 4, Calls: 2, OptimalCalls: 2, SavedRatio: 0.5}
-	if err := report(summary, file, &out); err != nil {
+	if err := report(summary, file, false, &out); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(file)
@@ -183,7 +183,7 @@ func TestReportWritesTheSummary(t *testing.T) {
 		t.Errorf("file %s, %v", text, err)
 	}
 	summary.LostChanges = 1
-	if err := report(summary, file, &out); err == nil || errors.Is(err, errUsage) {
+	if err := report(summary, file, false, &out); err == nil || errors.Is(err, errUsage) {
 		t.Errorf("a lost change: %v", err)
 	}
 }

@@ -24,10 +24,11 @@ type view struct {
 	start    time.Time
 	now      func() time.Time
 
-	lines   int // drawn, to be drawn over
-	latest  live
-	printed time.Time // when a line was last printed
-	dirty   bool      // latest has not been printed
+	lines    int // drawn, to be drawn over
+	latest   live
+	latestAt time.Time // when that was; zero before the first
+	printed  time.Time // when a line was last printed
+	dirty    bool      // latest has not been printed
 }
 
 func newView(out io.Writer) *view {
@@ -48,13 +49,25 @@ func isTerminal(w io.Writer) bool {
 func (v *view) show(l live) {
 	now := v.now()
 	changed := l.draining != v.latest.draining
-	v.latest, v.dirty = l, true
+	v.latest, v.latestAt, v.dirty = l, now, true
 	if v.terminal {
 		v.draw(now)
 		return
 	}
 	if v.printed.IsZero() || changed || now.Sub(v.printed) > plainInterval-viewInterval/2 {
 		v.print(now)
+	}
+}
+
+// note prints a line or more that stays, above what is redrawn.
+func (v *view) note(format string, args ...any) {
+	if v.lines > 0 {
+		fmt.Fprintf(v.out, "\x1b[%dF\x1b[J", v.lines)
+		v.lines = 0
+	}
+	fmt.Fprintf(v.out, format+"\n", args...)
+	if v.terminal && !v.latestAt.IsZero() {
+		v.draw(v.latestAt)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"time"
 
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/log"
@@ -95,6 +97,9 @@ func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Me
 		if err == nil {
 			_, err = c.CheckHealth(ctx, &client.CheckHealthRequest{})
 			if err == nil {
+				err = checkNamespace(ctx, c, options)
+			}
+			if err == nil {
 				return c, options, nil
 			}
 			c.Close()
@@ -104,8 +109,29 @@ func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Me
 		select {
 		case <-ctx.Done():
 			timer.Stop()
+			if missing := (*noNamespaceError)(nil); errors.As(err, &missing) {
+				return nil, options, err
+			}
 			return nil, options, fmt.Errorf("no answer from Temporal at TEMPORAL_ADDRESS=%s: %w", options.HostPort, err)
 		case <-timer.C:
 		}
 	}
+}
+
+// noNamespaceError says that Temporal answers and does not know the namespace.
+type noNamespaceError struct{ namespace, address string }
+
+func (e *noNamespaceError) Error() string {
+	return fmt.Sprintf("TEMPORAL_NAMESPACE=%s: there is no such namespace at TEMPORAL_ADDRESS=%s; create it with `temporal operator namespace create --namespace %[1]s`, or name another",
+		e.namespace, e.address)
+}
+
+// checkNamespace fails only where the namespace is certainly missing: whoever may
+// work in one need not be allowed to describe it.
+func checkNamespace(ctx context.Context, c client.Client, options client.Options) error {
+	_, err := c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: options.Namespace})
+	if missing := (*serviceerror.NamespaceNotFound)(nil); errors.As(err, &missing) {
+		return &noNamespaceError{namespace: options.Namespace, address: options.HostPort}
+	}
+	return nil
 }
