@@ -92,7 +92,7 @@ func budgetError(ctx context.Context, common *process.Common, err error) error {
 	var missing *serviceerror.NotFound
 	switch {
 	case errors.As(err, &missing):
-		return fmt.Errorf("pipeline %s has no budget yet: no worker ever ran (%w)", common.Pipeline, err)
+		return fmt.Errorf("pipeline %s has no budget yet: no worker of it ever ran (%w)", common.Pipeline, err)
 	case ctx.Err() != nil:
 		return fmt.Errorf("no answer within START_TIMEOUT=%s: it takes a running worker of pipeline %s to answer (%w)", common.StartTimeout, common.Pipeline, err)
 	}

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/quiesce-io/quiesce/workflows"
@@ -142,6 +144,28 @@ func TestBudgetStateIsInherited(t *testing.T) {
 	ask(second, 13*time.Second, "b", 3, 10)
 	second.end(14 * time.Second)
 	second.run(next)
+}
+
+// TestRecordedBudget replays a budget's run, recorded from a real server, also up
+// to every event at which a worker may pick it up.
+//
+// To record: FLEET_RECORD=../../../workflows/testdata/budget go test ./fleet -run Forgotten in deploy/local.
+func TestRecordedBudget(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "budget", "*.json"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		for _, event := range history(t, file, 0).GetEvents() {
+			if event.GetWorkflowTaskStartedEventAttributes() == nil {
+				continue
+			}
+			replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{})
+			require.NoError(t, err)
+			workflows.RegisterBudget(replayer)
+			err = replayer.ReplayWorkflowHistory(quiet, history(t, file, event.GetEventId()))
+			require.NoError(t, err, "%s up to event %d", file, event.GetEventId())
+		}
+	}
 }
 
 // TestAnHourOfFiftyWorkers: 720 renewals each, as often as they are told to. The

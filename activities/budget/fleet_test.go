@@ -9,6 +9,7 @@ import (
 	"math/rand"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,7 +90,6 @@ func startWorker(rps, n int, g Granter, dial func() time.Duration) *worker {
 	calls, endCalls := context.WithCancel(context.Background())
 	run, endRun := context.WithCancel(context.Background())
 	var callers, loop sync.WaitGroup
-	loop.Go(func() { _ = w.Run(run) })
 	for range n {
 		callers.Go(func() {
 			for {
@@ -108,6 +108,8 @@ func startWorker(rps, n int, g Granter, dial func() time.Duration) *worker {
 			}
 		})
 	}
+	synctest.Wait() // the first request tells of them
+	loop.Go(func() { _ = w.Run(run) })
 	w.stop = func() { endCalls(); callers.Wait(); endRun(); loop.Wait() }
 	return w
 }
@@ -143,38 +145,41 @@ func TestAFleetNeverExceedsItsBudget(t *testing.T) {
 		var all []time.Time
 		synctest.Test(t, func(*testing.T) {
 			random := rand.New(rand.NewSource(seed))
-			temporal := newTemporal()
-			temporal.fault = func(contract.ShareRequest) (time.Duration, time.Duration, bool) {
-				if random.Intn(100) >= bad {
-					return time.Duration(random.Intn(30)) * time.Millisecond, 5 * time.Millisecond, false
-				}
-				return time.Duration(random.Intn(9000)) * time.Millisecond, time.Duration(random.Intn(3000)) * time.Millisecond, random.Intn(2) == 0
-			}
 			var mu sync.Mutex
-			dial := func() time.Duration {
+			intn := func(n int) int {
 				mu.Lock()
 				defer mu.Unlock()
-				if random.Intn(10) == 0 {
-					return time.Duration(random.Intn(1500)) * time.Millisecond
+				return random.Intn(n)
+			}
+			temporal := newTemporal()
+			temporal.fault = func(contract.ShareRequest) (time.Duration, time.Duration, bool) {
+				if intn(100) >= bad {
+					return time.Duration(intn(30)) * time.Millisecond, 5 * time.Millisecond, false
+				}
+				return time.Duration(intn(9000)) * time.Millisecond, time.Duration(intn(3000)) * time.Millisecond, intn(2) == 0
+			}
+			dial := func() time.Duration {
+				if intn(10) == 0 {
+					return time.Duration(intn(1500)) * time.Millisecond
 				}
 				return 0
 			}
 			var workers []*worker
 			for range 3 {
 				workers = append(workers, startWorker(rps, 2*rps, temporal, dial))
-				time.Sleep(time.Duration(random.Intn(3000)) * time.Millisecond)
+				time.Sleep(time.Duration(intn(3000)) * time.Millisecond)
 			}
 			for range 6 {
-				time.Sleep(time.Duration(random.Intn(8000)) * time.Millisecond)
-				switch random.Intn(4) {
+				time.Sleep(time.Duration(intn(8000)) * time.Millisecond)
+				switch intn(4) {
 				case 0:
 					workers = append(workers, startWorker(rps, 2*rps, temporal, dial))
 				case 1:
-					workers[random.Intn(len(workers))].stop()
+					workers[intn(len(workers))].stop()
 				case 2:
-					workers[random.Intn(len(workers))].Suspect()
+					workers[intn(len(workers))].Suspect()
 				case 3:
-					workers[random.Intn(len(workers))].Suspend("500 for everybody")
+					workers[intn(len(workers))].Suspend("500 for everybody")
 				}
 			}
 			for _, w := range workers {
@@ -245,7 +250,9 @@ func TestAWorkerThatIsCutOffStopsWhenItsShareEnds(t *testing.T) {
 		temporal.mu.Lock()
 		temporal.fault = func(contract.ShareRequest) (time.Duration, time.Duration, bool) { return time.Hour, 0, true }
 		cut := time.Now()
+		w.Fleet.mu.Lock()
 		last := w.asked
+		w.Fleet.mu.Unlock()
 		temporal.mu.Unlock()
 		time.Sleep(time.Minute)
 		require.Positive(t, w.since(cut), "a share is good without Temporal")
@@ -454,13 +461,15 @@ func TestAGrantedProbeIsOneCall(t *testing.T) {
 		w.Suspend("500 for everybody")
 		suspended := time.Now()
 		temporal.mu.Lock()
-		probed := false
+		var probed atomic.Bool
 		temporal.fault = func(contract.ShareRequest) (time.Duration, time.Duration, bool) {
-			probed = probed || !time.Now().Before(temporal.state.NextProbe) && temporal.state.Breaker.Open
+			if temporal.state.Breaker.Open && !time.Now().Before(temporal.state.NextProbe) {
+				probed.Store(true)
+			}
 			return 5 * time.Millisecond, 5 * time.Millisecond, false
 		}
 		temporal.mu.Unlock()
-		for !probed {
+		for !probed.Load() {
 			time.Sleep(time.Millisecond)
 		}
 		temporal.mu.Lock()

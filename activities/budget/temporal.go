@@ -29,16 +29,40 @@ type Temporal struct {
 
 // Renew implements [Granter]. A request that the server refuses because too many
 // are under way is retried by the client's own policy, within ctx.
+//
+// A run that has just continued as new answers NotFound, as if there were none;
+// then, as where there is none, the update goes together with a start, which
+// does nothing where a run is open.
 func (t Temporal) Renew(ctx context.Context, request contract.ShareRequest) (contract.Share, error) {
 	var share contract.Share
-	err := t.update(ctx, contract.UpdateRenew, request, &share)
+	options := t.options(contract.UpdateRenew, request)
+	handle, err := t.Client.UpdateWorkflow(ctx, options)
+	var missing *serviceerror.NotFound
+	if errors.As(err, &missing) {
+		handle, err = t.Client.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
+			StartWorkflowOperation: t.Client.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
+				ID: options.WorkflowID, TaskQueue: contract.BudgetTaskQueue(t.TaskQueue),
+				WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+				WorkflowTaskTimeout:      taskTimeout,
+			}, contract.Budget, contract.BudgetInput{}),
+			UpdateOptions: options,
+		})
+	}
+	err = finish(ctx, options, handle, err, &share)
 	return share, err
 }
 
 // Set makes rps the budget, until UPSTREAM_RPS is changed or Set is called again.
+// It is an error that wraps [serviceerror.NotFound] if no worker ever ran.
 func (t Temporal) Set(ctx context.Context, rps int) (contract.BudgetStatus, error) {
 	var status contract.BudgetStatus
-	err := t.update(ctx, contract.UpdateSetBudget, contract.SetBudget{RPS: rps}, &status)
+	options := t.options(contract.UpdateSetBudget, contract.SetBudget{RPS: rps})
+	handle, err := t.Client.UpdateWorkflow(ctx, options)
+	var missing *serviceerror.NotFound
+	if errors.As(err, &missing) { // the run may just have continued as new
+		handle, err = t.Client.UpdateWorkflow(ctx, options)
+	}
+	err = finish(ctx, options, handle, err, &status)
 	return status, err
 }
 
@@ -57,32 +81,20 @@ func (t Temporal) Status(ctx context.Context) (contract.BudgetStatus, error) {
 	return status, nil
 }
 
-// update sends an update to the budget's present run. A run that has just
-// continued as new answers NotFound or that it is closed; then, as where there
-// is no run at all, the update goes together with a start, which does nothing
-// where a run is open.
-func (t Temporal) update(ctx context.Context, name string, argument, result any) error {
-	id := contract.BudgetWorkflowID(t.Pipeline)
-	options := client.UpdateWorkflowOptions{
-		WorkflowID: id, UpdateName: name, Args: []any{argument}, WaitForStage: client.WorkflowUpdateStageCompleted,
+func (t Temporal) options(name string, argument any) client.UpdateWorkflowOptions {
+	return client.UpdateWorkflowOptions{
+		WorkflowID: contract.BudgetWorkflowID(t.Pipeline), UpdateName: name, Args: []any{argument},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
 	}
-	handle, err := t.Client.UpdateWorkflow(ctx, options)
-	var missing *serviceerror.NotFound
-	if errors.As(err, &missing) {
-		handle, err = t.Client.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
-			StartWorkflowOperation: t.Client.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
-				ID: id, TaskQueue: contract.BudgetTaskQueue(t.TaskQueue),
-				WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-				WorkflowTaskTimeout:      taskTimeout,
-			}, contract.Budget, contract.BudgetInput{}),
-			UpdateOptions: options,
-		})
+}
+
+// finish takes in an update's result.
+func finish(ctx context.Context, options client.UpdateWorkflowOptions, handle client.WorkflowUpdateHandle, err error, result any) error {
+	if err == nil {
+		err = handle.Get(ctx, result)
 	}
 	if err != nil {
-		return fmt.Errorf("update %s of %s: %w", name, id, err)
-	}
-	if err := handle.Get(ctx, result); err != nil {
-		return fmt.Errorf("update %s of %s: %w", name, id, err)
+		return fmt.Errorf("update %s of %s: %w", options.UpdateName, options.WorkflowID, err)
 	}
 	return nil
 }

@@ -29,8 +29,7 @@ type client struct {
 	open     bool
 	asking   *request // the one whose answer it would accept
 	spans    []span   // its shares, by when they ended
-	probed   bool
-	silenced bool // killed: never asks again
+	silenced bool     // killed: never asks again
 }
 
 // span is a share a client had from a time on; until is when it must not use it

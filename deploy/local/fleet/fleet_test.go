@@ -19,9 +19,11 @@ import (
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/quiesce-io/quiesce/activities/budget"
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
@@ -401,9 +403,14 @@ func TestForgotten(t *testing.T) {
 	}
 	id := contract.BudgetWorkflowID(f.pipeline)
 
+	first, err := world.temporal.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := world.temporal.TerminateWorkflow(ctx, id, "", "test"); err != nil {
 		t.Fatal(err)
 	}
+	record(t, "budget", first.WorkflowExecutionInfo.Execution)
 	terminated := time.Now()
 	f.await(10*time.Second, func() bool {
 		status, err := f.budget.Status(ctx)
@@ -433,6 +440,31 @@ func TestForgotten(t *testing.T) {
 		t.Error("calls between the end of forgotten shares and the end of the wait")
 	}
 	f.neverOver()
+}
+
+// record writes a run's history for the replay tests of package workflows, if
+// FLEET_RECORD names their directory.
+func record(t *testing.T, name string, run *commonpb.WorkflowExecution) {
+	t.Helper()
+	dir := os.Getenv("FLEET_RECORD")
+	if dir == "" {
+		return
+	}
+	history := new(historypb.History)
+	for events := world.temporal.GetWorkflowHistory(context.Background(), run.WorkflowId, run.RunId, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+		event, err := events.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		history.Events = append(history.Events, event)
+	}
+	text, err := protojson.MarshalOptions{Indent: " "}.Marshal(history)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".json"), append(text, '\n'), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // firstTask returns the ID of the event that completed the run's first workflow
