@@ -94,6 +94,10 @@ func (c Config) token() (string, error) {
 	return token, nil
 }
 
+// maxBatchBytes is what one batch may decompress to; beyond it, its partition
+// stops. Producers batch a few MiB at most.
+const maxBatchBytes = 128 << 20
+
 // member returns the options of the group member.
 func (c *Consumer) member() []kgo.Opt {
 	opts := []kgo.Opt{
@@ -121,7 +125,10 @@ func (c *Consumer) member() []kgo.Opt {
 		// What is prefetched is memory that no bound of ours counts: keep it
 		// small, and short, because a resumed partition waits for the fetch in
 		// flight.
+		// One fetch holds 8 MiB (or one batch that is larger), and what a batch
+		// decompresses to is bounded as well: a small one may hold gigabytes.
 		kgo.FetchMaxBytes(8 << 20),
+		kgo.MaxDecompressBatchBytes(maxBatchBytes),
 		kgo.FetchMaxPartitionBytes(1 << 20),
 		kgo.MaxConcurrentFetches(4),
 		kgo.FetchMaxWait(500 * time.Millisecond),

@@ -215,6 +215,7 @@ func (k partitionKey) single() map[string][]int32 { return map[string][]int32{k.
 // group (then there is no topic). The caller holds mu.
 func (c *Consumer) fetchError(key partitionKey, part *partition, err error) {
 	var lost *kgo.ErrDataLoss
+	var bomb *kgo.ErrDecompressTooLarge
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		// the poll had nothing to return
@@ -226,6 +227,10 @@ func (c *Consumer) fetchError(key partitionKey, part *partition, err error) {
 		// The client goes on where the logs parted; the ledger takes back what
 		// does not exist any more.
 		c.log.Error("the log was truncated: records that had been acknowledged are gone", "topic", key.topic, "partition", key.partition, "error", err)
+	case errors.As(err, &bomb):
+		// The client says so once and fetches the partition no more.
+		c.stopPartition(part, fmt.Sprintf("%s: the batch at offset %d decompresses to more than %d MiB", key, bomb.Offset, maxBatchBytes>>20),
+			"--to-offset", fmt.Sprint(bomb.NextOffset))
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		c.stopPartition(part, fmt.Sprintf("%s: the offset to read next does not exist any more, or not yet", key), "--to-earliest")
 	case kerr.IsRetriable(err), kgo.IsRetryableBrokerErr(err):
