@@ -33,6 +33,7 @@ func main() {
 	defer temporal.Close()
 	config := service.DefaultConfig()
 	config.Common.Pipeline = cmp.Or(os.Getenv("PIPELINE"), "crm") // as the bridge has it
+	config.Common.StatusAddr = os.Getenv("STATUS_ADDR")           // none if empty
 	config.Budget.UpstreamRPS = 20
 	worker := service.New(config, service.Deps{
 		Temporal: temporal, Logger: slog.Default(), Metrics: silent{},
