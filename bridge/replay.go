@@ -28,9 +28,10 @@ import (
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
-// replayInFlight is how many accounts of a replay are under way at a time: few
-// enough that a live change finds at most so many calls before its own.
-const replayInFlight = 20
+// replayInFlight is how many accounts of a replay are under way at a time, unless
+// --in-flight says otherwise: few, because a live change finds at most so many
+// calls before its own.
+const replayInFlight = 6
 
 // replayConfig are the settings of the replay commands. Kafka's count only where
 // records are read.
@@ -62,6 +63,7 @@ type replayFlags struct {
 
 	id, reason, operator   string
 	maxRPS                 float64
+	inFlight               int
 	dryRun, detach, asJSON bool
 }
 
@@ -76,6 +78,7 @@ func (f *replayFlags) bind(flags *flag.FlagSet) {
 	flags.StringVar(&f.operator, "operator", operatorName(), "Who, for the record.")
 	flags.StringVar(&f.id, "id", "", "ID of the replay, [a-z0-9-]{1,32}; one is made up if empty.")
 	flags.Float64Var(&f.maxRPS, "max-rps", 0, "Accounts to begin in a second at most; 0: as the budget and live changes leave room.")
+	flags.IntVar(&f.inFlight, "in-flight", replayInFlight, "Accounts under way at a time: as many calls may be before a live change's. Raise it with the budget: each takes some tenths of a second.")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "Only say what it would do.")
 	flags.BoolVar(&f.detach, "detach", false, "Do not stay to show the progress.")
 	flags.BoolVar(&f.asJSON, "json", false, "Print JSON.")
@@ -119,6 +122,9 @@ func (f *replayFlags) validate() error {
 	}
 	if f.maxRPS < 0 {
 		faults = append(faults, fmt.Errorf("--max-rps %g: must not be negative", f.maxRPS))
+	}
+	if f.inFlight < 1 || f.inFlight > 1000 {
+		faults = append(faults, fmt.Errorf("--in-flight %d: must be from 1 to 1000", f.inFlight))
 	}
 	return errors.Join(faults...)
 }
@@ -171,7 +177,7 @@ func startReplay(ctx context.Context, i *process.Invocation, settings *replayCon
 		return process.UsageError{Err: err}
 	}
 	in := contract.ReplayInput{
-		ID: f.id, Operator: f.operator, Reason: f.reason, MaxPerSecond: f.maxRPS, InFlight: replayInFlight,
+		ID: f.id, Operator: f.operator, Reason: f.reason, MaxPerSecond: f.maxRPS, InFlight: f.inFlight,
 	}
 	if in.ID == "" {
 		in.ID = time.Now().UTC().Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:4])

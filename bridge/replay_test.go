@@ -24,7 +24,7 @@ func TestReplayUsage(t *testing.T) {
 		{[]string{"--accounts", "a", "--since", "1h", "--reason", "x"}, []string{"say what to replay: one of"}},
 		{[]string{"--accounts", "a", "--until", "1h", "--reason", "x"}, []string{"--until goes together"}},
 		{[]string{"--accounts", "a", "--reason", " "}, []string{"--reason is required"}},
-		{[]string{"--accounts", "a", "--reason", "x", "--id", "A b", "--max-rps", "-1"}, []string{`--id "A b"`, "--max-rps -1"}},
+		{[]string{"--accounts", "a", "--reason", "x", "--id", "A b", "--max-rps", "-1", "--in-flight", "0"}, []string{`--id "A b"`, "--max-rps -1", "--in-flight 0"}},
 		{[]string{"--accounts", "a,,b", "--reason", "x"}, []string{"an account key is empty"}},
 		{[]string{"--records", "changes/0/1-2", "--reason", "x"}, []string{"KAFKA_BROKERS: is required"}},
 		{[]string{"--since", "1h", "--dry-run", "--kafka-brokers", "localhost:1"}, []string{"KAFKA_TOPICS: is required"}},
