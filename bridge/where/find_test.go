@@ -1,0 +1,106 @@
+package where_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/quiesce-io/quiesce/bridge/consumer"
+	"github.com/quiesce-io/quiesce/bridge/intake"
+	"github.com/quiesce-io/quiesce/bridge/where"
+)
+
+func TestParse(t *testing.T) {
+	r, err := where.Parse("orders.eu-1/3/1841")
+	require.NoError(t, err)
+	require.Equal(t, where.Record{Topic: "orders.eu-1", Partition: 3, Offset: 1841}, r)
+	require.Equal(t, "orders.eu-1/3/1841", r.String())
+	for _, wrong := range []string{"", "orders", "orders/3", "/3/1", "orders/x/1", "orders/1/-1", "orders/-1/1", "orders/1/2/3", "orders/9999999999/1"} {
+		_, err := where.Parse(wrong)
+		require.ErrorContains(t, err, "TOPIC/PARTITION/OFFSET", wrong)
+	}
+}
+
+// TestFoundInKafkaAlone: what needs no look at Temporal.
+func TestFoundInKafkaAlone(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "changes", "dead"))
+	require.NoError(t, err)
+	defer cluster.Close()
+	options := []kgo.Opt{kgo.SeedBrokers(cluster.ListenAddrs()...)}
+	client, err := kgo.NewClient(append(options, kgo.TransactionalID("t"))...)
+	require.NoError(t, err)
+	defer client.Close()
+	produce := func(records ...*kgo.Record) {
+		require.NoError(t, client.BeginTransaction())
+		require.NoError(t, client.ProduceSync(ctx, records...).FirstErr())
+		require.NoError(t, client.EndTransaction(ctx, kgo.TryCommit))
+	}
+	wanted, other := []kgo.RecordHeader{{Key: "kind", Value: []byte("account")}}, []kgo.RecordHeader{{Key: "kind", Value: []byte("other")}}
+	for range 3 { // offsets 0 to 2, to be removed
+		require.NoError(t, client.BeginTransaction())
+		require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: "changes", Headers: other}).FirstErr())
+		require.NoError(t, client.EndTransaction(ctx, kgo.TryCommit))
+	} // with their markers 0 to 5
+	produce(
+		&kgo.Record{Topic: "changes", Headers: other},                        // 6
+		&kgo.Record{Topic: "changes", Headers: wanted},                       // 7, no key
+		&kgo.Record{Topic: "changes", Headers: wanted, Key: []byte("alice")}, // 8
+	) // marker 9
+	produce(
+		&kgo.Record{Topic: "dead", Value: []byte("somebody else's")},
+		&kgo.Record{Topic: "dead", Headers: []kgo.RecordHeader{
+			{Key: consumer.HeaderReason, Value: []byte("no key")}, {Key: consumer.HeaderTopic, Value: []byte("changes")},
+			{Key: consumer.HeaderPartition, Value: []byte("0")}, {Key: consumer.HeaderOffset, Value: []byte("7")},
+		}},
+	)
+	admin := kadm.NewClient(client)
+	_, err = admin.DeleteRecords(ctx, kadm.Offsets{"changes": {0: {Topic: "changes", At: 2}}})
+	require.NoError(t, err)
+	commits := make(kadm.Offsets)
+	commits.AddOffset("changes", 0, 1, -1)
+	_, err = admin.CommitOffsets(ctx, "crm", commits)
+	require.NoError(t, err)
+
+	config := intake.DefaultConfig()
+	config.Filter, config.DeadLetterTopic = "header:kind=account", "dead"
+	in, err := intake.New(config)
+	require.NoError(t, err)
+	finder := where.Finder{
+		Kafka: where.Kafka{Options: options, Group: "crm", DeadLetters: "dead"}, Intake: in,
+		Temporal: func(context.Context) (where.Temporal, error) {
+			return where.Temporal{}, errors.New("Temporal is asked")
+		},
+	}
+	for offset, want := range map[int64]struct {
+		state where.State
+		why   string
+	}{
+		0:  {where.Committed, "retention has removed the record, after it was committed"},
+		1:  {where.NeverSeen, "which was not committed"},
+		3:  {where.NoRecord, "belongs to a transaction"},
+		6:  {where.Filtered, "RECORD_FILTER"},
+		7:  {where.DeadLettered, "no key"},
+		10: {where.NeverSeen, "ends at offset 10"},
+	} {
+		answer, err := finder.Find(ctx, where.Record{Topic: "changes", Offset: offset})
+		require.NoError(t, err, "offset %d", offset)
+		require.Equal(t, want.state, answer.State, "offset %d: %s", offset, answer.Why)
+		require.Contains(t, answer.Why, want.why)
+		require.Equal(t, "kafka", answer.By)
+		require.EqualValues(t, 1, answer.Committed)
+	}
+	_, err = finder.Find(ctx, where.Record{Topic: "changes", Offset: 8})
+	require.ErrorContains(t, err, "Temporal is asked")
+	_, err = finder.Find(ctx, where.Record{Topic: "changes", Partition: 4})
+	require.ErrorContains(t, err, "has 1 partitions")
+	_, err = finder.Find(ctx, where.Record{Topic: "nowhere"})
+	require.ErrorContains(t, err, "topic nowhere")
+}
