@@ -1,4 +1,4 @@
-// Package activities holds Sync, the one activity of an account's run: it waits
+// Package activities holds Sync, the activity of an account's run: it waits
 // out what is left of the settle delay, makes at most one upstream call, and
 // writes what it learned.
 //
@@ -11,6 +11,8 @@
 //	   │
 //	call ────── failed ───────────────────────────────▶ failed (class, charged or not)
 //	   │
+//	answer ──── older than a change it should have ───▶ failed, unsettled
+//	   │
 //	write ───── store out, row refused ───────────────▶ failed
 //	   └──────────────────────────────────────────────▶ written, unchanged, deleted, fenced
 //
@@ -20,6 +22,8 @@
 // The activity is what guarantees the settle delay, whoever started the run and
 // however early it was dispatched. Its clock is Temporal's (see [clock]), never
 // the worker's.
+//
+// RecordDiscard, the other activity, puts on record what an operator gave up.
 //
 // Upstream and store are interfaces: a team whose system of record or database
 // is another builds a worker of its own around [New]. Budget and breaker come
