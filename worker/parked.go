@@ -89,7 +89,7 @@ func (f *parkedFlags) output(flags *flag.FlagSet) {
 
 func (f *parkedFlags) filters(flags *flag.FlagSet) {
 	f.output(flags)
-	flags.StringVar(&f.filter.Class, "class", "", "Only accounts whose latest failure is of this class: transient, throttled, refused, unsettled or lease.")
+	flags.StringVar(&f.filter.Class, "class", "", "Only accounts whose latest failure is of this class: transient, throttled, refused, denied, unsettled or lease.")
 	flags.StringVar(&f.filter.ReasonContains, "reason-contains", "", "Only accounts whose latest failure's reason holds this text, whatever the case.")
 	flags.DurationVar(&f.filter.OlderThan, "older-than", 0, "Only accounts that have been failing for at least this long.")
 }
