@@ -204,6 +204,7 @@ func TestAnHourOfFiftyWorkers(t *testing.T) {
 				}
 				update(r, contract.UpdateRenew, request, func(share contract.Share, err error) {
 					require.NoError(t, err)
+					require.LessOrEqual(t, time.Duration(share.Renew), contract.ShareTTL/3)
 					updates++
 					a.seq++
 					a.done++

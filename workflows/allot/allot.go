@@ -196,7 +196,8 @@ func answer(s *contract.BudgetState, now time.Time, w *contract.BudgetWorker, sh
 	}
 	// soon is as often as a fleet of this size may ask while something is going
 	// on: the server takes ten updates at a time.
-	soon := max(500*time.Millisecond, time.Duration(len(s.Workers))*100*time.Millisecond)
+	// It is never later than a share has to be renewed.
+	soon := min(renew, max(500*time.Millisecond, time.Duration(len(s.Workers))*50*time.Millisecond))
 	wait := renew
 	until := func(t time.Time) { // not before t, and soon after it
 		if left := t.Sub(now); left > 0 {
@@ -208,7 +209,7 @@ func answer(s *contract.BudgetState, now time.Time, w *contract.BudgetWorker, sh
 		wait = soon
 		until(s.NextProbe)
 	case share.Calls < target: // others have to shrink first, or their leases to end
-		wait = 2 * soon
+		wait = min(renew, 2*soon)
 		for _, other := range s.Workers {
 			if other.Worker != w.Worker {
 				until(other.Expires)

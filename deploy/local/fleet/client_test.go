@@ -33,7 +33,8 @@ type clientConfig struct {
 	Temporal, Namespace string
 	Pipeline            string
 	RPS                 int
-	Callers             int // goroutines that call without a pause; 0: idle
+	Fleets              int // budget clients in this process; 0 is 1
+	Callers             int // goroutines of each that call without a pause; 0: idle
 	URL                 string
 	Calls               string // file that takes a line per call: when it started, when it was sent, in ns since 1970
 }
@@ -59,16 +60,25 @@ func runClient(text string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	granter := budget.Temporal{Client: temporal, Pipeline: c.Pipeline, TaskQueue: c.Pipeline}
-	fleet := budget.NewFleet(budget.Config{UpstreamRPS: c.RPS}, granter, telemetry.Discard, logger)
 	sharing, called := context.WithCancel(context.Background())
 	defer called()
-	monitor := health.NewMonitor(fleet, telemetry.Discard, logger)
-	var callers sync.WaitGroup
-	for i := range c.Callers {
-		callers.Go(func() { call(ctx, c, fmt.Sprint(i), monitor, calls) })
+	var callers, more sync.WaitGroup
+	defer more.Wait()
+	start := func() *budget.Fleet {
+		fleet := budget.NewFleet(budget.Config{UpstreamRPS: c.RPS}, granter, telemetry.Discard, logger)
+		monitor := health.NewMonitor(fleet, telemetry.Discard, logger)
+		for i := range c.Callers {
+			callers.Go(func() { call(ctx, c, fmt.Sprint(i), monitor, calls) })
+		}
+		return fleet
+	}
+	first := start()
+	for range c.Fleets - 1 {
+		fleet := start()
+		more.Go(func() { _ = fleet.Run(sharing) }) // returns nothing but nil
 	}
 	go func() { callers.Wait(); <-ctx.Done(); called() }()
-	return service.RunBudget(sharing, temporal, contract.BudgetTaskQueue(c.Pipeline), fleet)
+	return service.RunBudget(sharing, temporal, contract.BudgetTaskQueue(c.Pipeline), first)
 }
 
 // call makes calls for one account until ctx is done, and reports on them as Sync

@@ -5,6 +5,7 @@
 //
 //	FLEET_SECONDS=60 go test ./fleet     measures for that long instead of 10 s
 //	FLEET_OUTAGE=90                      an outage for that long instead of 20 s
+//	FLEET_CLIENTS=50                     also with so many clients
 //	FLEET_REPORT=FILE                    appends what was measured
 //	FLEET_RECORD=DIR                     records the history of a budget's run
 package fleet

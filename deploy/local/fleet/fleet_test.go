@@ -90,7 +90,8 @@ type fleet struct {
 	machine   *machine
 	status    atomic.Int32 // what upstream answers; 0: 200
 	processes []*stack.Process
-	busy      int // of the processes
+	clients   int // in all processes
+	busy      int // of the clients
 
 	mu      sync.Mutex
 	arrived []int64 // ns since 1970
@@ -145,10 +146,16 @@ func newFleet(t *testing.T, rps int, fresh bool) *fleet {
 // start starts a client process with so many callers.
 func (f *fleet) start(callers int) *stack.Process {
 	f.t.Helper()
+	return f.startMany(1, callers)
+}
+
+// startMany starts a process that is several clients.
+func (f *fleet) startMany(clients, callers int) *stack.Process {
+	f.t.Helper()
 	name := fmt.Sprintf("%s-%d", f.pipeline, len(f.processes))
 	config, err := json.Marshal(clientConfig{
 		Temporal: world.Temporal.Address, Namespace: world.Temporal.Namespace, Pipeline: f.pipeline, RPS: f.rps,
-		Callers: callers, URL: f.url, Calls: filepath.Join(f.dir, name+".calls"),
+		Fleets: clients, Callers: callers, URL: f.url, Calls: filepath.Join(f.dir, name+".calls"),
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -158,8 +165,9 @@ func (f *fleet) start(callers int) *stack.Process {
 		f.t.Fatal(err)
 	}
 	f.processes = append(f.processes, p)
+	f.clients += clients
 	if callers > 0 {
-		f.busy++
+		f.busy += clients
 	}
 	return p
 }
@@ -278,7 +286,7 @@ func (f *fleet) flowing() {
 	f.t.Helper()
 	f.await(40*time.Second, func() bool {
 		status, err := f.budget.Status(context.Background())
-		if err != nil || len(status.Workers) != len(f.processes) || status.Leased != f.rps {
+		if err != nil || len(status.Workers) != f.clients || status.Leased != f.rps {
 			return false
 		}
 		shares := []int{}
@@ -295,7 +303,7 @@ func (f *fleet) flowing() {
 
 func (f *fleet) await(limit time.Duration, condition func() bool, what string) {
 	f.t.Helper()
-	for deadline := time.Now().Add(limit); !condition(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); !condition(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			status, err := f.budget.Status(context.Background())
 			f.t.Fatalf("not within %s: %s; budget: %+v, %v", limit, what, status, err)
@@ -325,6 +333,28 @@ func TestSaturated(t *testing.T) {
 			f.neverOver()
 		})
 	}
+}
+
+// TestManyClients: FLEET_CLIENTS of them, in five processes.
+func TestManyClients(t *testing.T) {
+	clients, err := strconv.Atoi(os.Getenv("FLEET_CLIENTS"))
+	if err != nil {
+		t.Skip("FLEET_CLIENTS is not set")
+	}
+	f := newFleet(t, 500, false)
+	for range 5 {
+		f.startMany(clients/5, 15)
+	}
+	// Somebody is always a second late or early among so many: their shares are
+	// never quite at rest.
+	f.await(60*time.Second, func() bool {
+		status, err := f.budget.Status(context.Background())
+		return err == nil && len(status.Workers) == f.clients && status.Leased >= f.rps*98/100
+	}, "shares are out")
+	begin := time.Now()
+	time.Sleep(measure())
+	f.used(fmt.Sprintf("%d clients, saturated", f.clients), begin, time.Now())
+	f.neverOver()
 }
 
 // TestOutage: upstream goes out for everybody, and comes back.
