@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -125,13 +126,19 @@ func newPipeline(t *testing.T, settings ...string) *pipeline {
 // run starts `<binary> run` and waits until it is ready.
 func (p *pipeline) run(binary string) *stack.Process {
 	p.Helper()
+	return p.runPath(binary, world.binaries[binary])
+}
+
+// runPath is run for a binary of another build.
+func (p *pipeline) runPath(binary, path string, settings ...string) *stack.Process {
+	p.Helper()
 	port, err := stack.FreePort()
 	require.NoError(p, err)
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	p.started++
 	name := fmt.Sprintf("%s-%s-%d", p.name, binary, p.started)
 	process := &stack.Process{
-		Name: name, Path: world.binaries[binary], Args: []string{"run"}, Env: append(p.env, "STATUS_ADDR="+address),
+		Name: name, Path: path, Args: []string{"run"}, Env: append(append(slices.Clone(p.env), "STATUS_ADDR="+address), settings...),
 		LogFile: filepath.Join(world.LogDir, name+".log"),
 	}
 	require.NoError(p, process.Start())

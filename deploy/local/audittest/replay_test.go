@@ -9,6 +9,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
 
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
 )
@@ -111,6 +112,15 @@ func TestReplay(t *testing.T) {
 	_, stderr, code := p.exit("bridge", "replay", "cancel", "drill")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "is over")
+
+	events := world.temporal.GetWorkflowHistory(t.Context(), p.name+"/account/"+all[0], "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		require.NoError(t, err)
+		if scheduled := event.GetActivityTaskScheduledEventAttributes(); scheduled != nil {
+			require.EqualValues(t, 4, scheduled.GetPriority().GetPriorityKey(), "between live changes and parked accounts")
+		}
+	}
 
 	r, code := p.verify()
 	require.Zero(t, code, "%+v", r.Violations)
