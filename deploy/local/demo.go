@@ -281,8 +281,10 @@ func report(s check.Summary, file string, disturbed bool, out io.Writer) error {
 		fmt.Fprintf(out, "The fewest possible are %d; the other %d calls were refused or cut off by what you did, and made again.\n", s.OptimalCalls, extra)
 	case extra < 0 && disturbed:
 		fmt.Fprintf(out, "Undisturbed they would be %d: while something was down more changes came together.\n", s.OptimalCalls)
+	case extra < 0:
+		fmt.Fprintf(out, "Never late they would be %d: some calls came later than the settle delay and served more changes.\n", s.OptimalCalls)
 	default:
-		fmt.Fprintf(out, "A schedule that knows all changes beforehand and reads each in time makes %d.\n", s.OptimalCalls)
+		fmt.Fprintf(out, "No schedule that reads every change in time makes fewer than %d, even knowing all changes beforehand.\n", s.OptimalCalls)
 	}
 	return nil
 }

@@ -65,14 +65,15 @@ func workerStatus(breaker *atomic.Bool) (process.Status, *telemetry.Tally) {
 	tally.Count("sync.changes", 1_600)
 	tally.Count("sync.calls", 1_000)
 	tally.Count("budget.used", 1_010)
-	tally.Gauge("budget.limit", 25)
+	tally.Gauge("budget.limit", 50)
+	tally.Gauge("budget.leased", 25)
 	tally.Count("parked.entered", 2)
 	tally.Count("sync.skipped", 5)
 	for i := range 100 {
 		tally.Timing("sync.staleness", time.Duration(30+i/10)*time.Second)
 	}
 	return process.Status{Metrics: tally, Live: healthy, Ready: healthy, Snapshot: func() any {
-		s := worker.Status{Pipeline: "accounts", Version: "v1.2.3", TaskQueue: "accounts", Slots: 100, BudgetRPS: 50}
+		s := worker.Status{Pipeline: "accounts", Version: "v1.2.3", TaskQueue: "accounts", Slots: 100, BudgetRPS: 80}
 		if breaker.Load() {
 			s.Breaker = health.State{Open: true, Since: time.Now(), Cause: "401 for everybody"}
 		}
@@ -143,7 +144,7 @@ func TestWorkerPageShowsWhatStatusSays(t *testing.T) {
 	require.Equal(t, "37.5 %", b.shown("saved"))
 	require.Equal(t, "34.0 s", b.shown("staleness"))
 	require.Equal(t, "2", b.shown("parked"))
-	require.Equal(t, "25", b.shown("metrics.gauges.budget.limit"))
+	require.Equal(t, "25", b.shown("metrics.gauges.budget.leased"))
 	require.Contains(t, eval[string](b, `document.getElementById("meters").textContent`), "25 of 50")
 	require.Equal(t, "1,010", eval[string](b, `document.querySelector('[data-counter="budget.used"] td:last-child').textContent`))
 	require.Equal(t, "answers", b.shown("breaker.open"))

@@ -24,7 +24,7 @@ export const bridge = {
     const changes = count(s, "bridge.records{change}"), signals = count(s, "bridge.signals");
     return [
       {label: "Changes taken in", key: "changes", value: number(changes), note: "since this process started"},
-      {label: "Signals to Temporal", key: "metrics.counts.bridge.signals", value: number(signals), note: `${percent(saved(changes, signals))} of changes joined another's`},
+      {label: "Signals sent", key: "metrics.counts.bridge.signals", value: number(signals), note: `${percent(saved(changes, signals))} of changes shared one`},
       {label: "Pending changes", key: "uncommitted", value: number(s.uncommitted), note: "not yet covered by a call"},
       {label: "Oldest pending", key: "oldest_uncommitted_seconds", value: s.uncommitted > 0 ? age(s.oldest_uncommitted_seconds) : "–", note: "since the change"},
       {label: "Watermark lag", key: "lag", value: number(s.lag), note: "settling changes included"},
@@ -74,12 +74,16 @@ export const worker = {
     ];
   },
 
-  bounds: {title: "Call budget", hint: "When upstream asks for fewer calls less is granted, and then gradually all again."},
+  bounds: {title: "Call budget", hint: "Workers share the fleet's budget by need. When upstream asks for fewer calls it shrinks, and then recovers."},
 
-  meters: (s, rate) => [
-    {label: "Budget granted, calls/s", key: "metrics.gauges.budget.limit", value: s.metrics.gauges["budget.limit"] ?? s.budget_rps, limit: s.budget_rps, calm: true},
-    {label: "Budget used, calls/s", key: "budget_used", value: Math.round(10 * (rate("budget.used") ?? 0)) / 10, limit: s.metrics.gauges["budget.limit"] ?? s.budget_rps, calm: true},
-  ],
+  meters(s, rate) {
+    const fleet = s.metrics.gauges["budget.limit"] ?? s.budget_rps;
+    const granted = s.metrics.gauges["budget.leased"] ?? fleet;
+    return [
+      {label: "Granted to this worker, calls/s", key: "metrics.gauges.budget.leased", value: granted, limit: fleet, calm: true},
+      {label: "Used, calls/s", key: "budget_used", value: Math.round(10 * (rate("budget.used") ?? 0)) / 10, limit: granted, calm: true},
+    ];
+  },
 
   charts: [
     {title: "Changes and calls", hint: "The gap is what coalescing saves.", names: ["changes", "calls"], format: perSecond},
