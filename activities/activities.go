@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"log/slog"
+	"sync"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/worker"
@@ -42,6 +43,8 @@ type Dependencies struct {
 type Activities struct {
 	cfg  Config
 	deps Dependencies
+
+	shortLease sync.Once // complained about
 }
 
 // New returns the activities for a valid cfg.

@@ -41,9 +41,21 @@ func (a *Activities) Sync(ctx context.Context, in contract.SyncInput) (contract.
 		Activities: a, in: in, settle: time.Duration(in.Settings.Settle),
 		syncID: info.WorkflowExecution.RunID, number: info.Attempt, clock: newClock(info.StartedTime),
 	}
+	a.compareLeases(time.Duration(in.Settings.AttemptLease))
 	waits, stop := accompany(ctx, time.Duration(in.Settings.Heartbeat))
 	defer stop()
 	return t.run(ctx, waits)
+}
+
+// compareLeases complains, once, if the bridge gives attempts less time than this
+// worker's timeouts add up to: they would be cut off with nothing wrong.
+func (a *Activities) compareLeases(lease time.Duration) {
+	if bound := a.cfg.Lease.Account().Attempt.Bound(); lease > 0 && lease < bound {
+		a.shortLease.Do(func() {
+			a.deps.Log.Error("the bridge allows attempts less time than they may take here; set ROW_CHECK_TIMEOUT, PERMIT_WAIT, UPSTREAM_TIMEOUT and WRITE_TIMEOUT alike for bridge and worker",
+				"attempt_lease", lease, "may_take", bound)
+		})
+	}
 }
 
 // run is the attempt. Waits end with the context of that name, all else with ctx.
@@ -239,7 +251,9 @@ func (a *attempt) call(ctx context.Context, p budget.Permit) (calledAt time.Time
 	} else {
 		f.Charged = a.deps.Health.Charged(a.in.Account, a.in.LastFailure)
 	}
-	a.deps.Health.Failed(a.in.Account, e.Reason)
+	if !a.in.Parked { // two parked accounts alone would stop everybody's calls
+		a.deps.Health.Failed(a.in.Account, e.Reason)
+	}
 	a.deps.Log.Warn("call failed", "account", a.in.Account, "run", a.syncID, "class", e.Class, "reason", e.Reason, "charged", f.Charged, "cause", e.Err)
 	return calledAt, response, a.failed(f)
 }

@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http/httptrace"
 	"testing"
 	"testing/synctest"
@@ -301,6 +302,19 @@ func TestOverloadAndOutageAreHandedBack(t *testing.T) {
 		_, err = f.run(f.input(f.changed(time.Minute, 1)))
 		require.NoError(t, err, "a probe")
 		require.False(t, f.health.State().Open)
+	})
+	bubble(t, "parked accounts do not open the breaker", func(t *testing.T, f *fixture) {
+		f.fetch = func(context.Context, string) (upstream.Response, error) {
+			return upstream.Response{}, &upstream.Error{Class: contract.ClassTransient, Reason: "500"}
+		}
+		for i := range 20 {
+			in := f.input(f.changed(time.Minute, 1))
+			in.Account, in.Parked = fmt.Sprint("secret-account-", i%4), true
+			_, err := f.run(in)
+			f.failure(err)
+		}
+		require.False(t, f.health.State().Open)
+		require.Len(t, f.calls, 20)
 	})
 	bubble(t, "an outage charges nobody and opens the breaker", func(t *testing.T, f *fixture) {
 		f.fetch = func(context.Context, string) (upstream.Response, error) {

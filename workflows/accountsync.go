@@ -57,6 +57,7 @@ func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.A
 		NotBefore:   due,
 		LastFailure: run.lastFailure(),
 		Tries:       run.tries(),
+		Parked:      in.Parked(),
 		ReplayID:    contract.ReplayIDs(served),
 		Settings:    run.settings,
 	}).Get(ctx, &result)

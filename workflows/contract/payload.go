@@ -162,6 +162,9 @@ type SyncInput struct {
 	LastFailure time.Time `json:"last_failure,omitzero"`
 	// Tries is how many attempts in a row have failed before this one.
 	Tries int `json:"tries,omitempty"`
+	// Parked says that the account has been set aside: that it fails again says
+	// nothing about anybody else.
+	Parked bool `json:"parked,omitempty"`
 	// ReplayID names the replays that asked for the call, see [ReplayIDs]. With
 	// one it is made whatever the row covers, and Pending may be empty.
 	ReplayID string   `json:"replay_id,omitempty"`
