@@ -20,11 +20,11 @@ func TestChangesOfOneAccountShareARun(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		began := time.Now()
 		b.change(t, "alice")
-		time.Sleep(50 * time.Millisecond)
+		pass(50 * time.Millisecond)
 		b.change(t, "alice")
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		b.change(t, "alice")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 
 		require.Equal(t, 1, b.temporal.started)
 		require.Zero(t, b.temporal.woken, "a waiting run is not woken")
@@ -35,7 +35,7 @@ func TestChangesOfOneAccountShareARun(t *testing.T) {
 		require.Zero(t, b.held(), "durable in Temporal, so not in the buffer any more")
 		require.Zero(t, b.watermark(), "accepted is not covered")
 
-		time.Sleep(23 * time.Second)
+		pass(23 * time.Second)
 		b.temporal.finish(alice, complete)
 		synctest.Wait()
 		require.EqualValues(t, 3, b.watermark())
@@ -47,11 +47,11 @@ func TestBacklogWaitsToCoalesce(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		b.temporal.fail = func(string) error { return errors.New("away") }
 		b.change(t, "alice")
-		time.Sleep(time.Hour) // long due by now
+		pass(time.Hour) // long due by now
 		b.temporal.mu.Lock()
 		b.temporal.fail = nil
 		b.temporal.mu.Unlock()
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		require.Len(t, b.temporal.signals, 1)
 		require.Equal(t, 2*time.Second, b.temporal.open[alice].start.Due.Sub(b.temporal.signals[0].at))
 	})
@@ -60,16 +60,16 @@ func TestBacklogWaitsToCoalesce(t *testing.T) {
 func TestOnlyWhatARunListsIsCovered(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		b.change(t, "alice")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		b.change(t, "alice") // a failover of Temporal will forget this one
-		time.Sleep(28 * time.Second)
+		pass(28 * time.Second)
 		b.temporal.finish(alice, func(pending []contract.Range) run.End { return run.End{Covered: pending[:1]} })
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 
 		require.EqualValues(t, 1, b.watermark())
 		require.Equal(t, 2, b.temporal.started, "the forgotten change is signalled again")
 		b.temporal.finish(alice, complete)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.EqualValues(t, 2, b.watermark())
 	})
 }
@@ -77,16 +77,16 @@ func TestOnlyWhatARunListsIsCovered(t *testing.T) {
 func TestPendingChangesMoveToTheSuccessor(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		b.change(t, "alice")
-		time.Sleep(15 * time.Second)
+		pass(15 * time.Second)
 		b.change(t, "alice")
-		time.Sleep(15 * time.Second)
+		pass(15 * time.Second)
 		b.temporal.finish(alice, func(pending []contract.Range) run.End {
 			return run.End{Covered: pending[:1], Next: &run.Start{
 				Due:   time.Now().Add(15 * time.Second),
 				Input: contract.AccountSyncInput{Account: "alice", Pending: pending[1:]},
 			}}
 		})
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		require.EqualValues(t, 1, b.watermark())
 		require.Len(t, b.temporal.signals, 2, "what the successor carries is not signalled again")
 
@@ -99,7 +99,7 @@ func TestPendingChangesMoveToTheSuccessor(t *testing.T) {
 func TestParkedRunOwnsItsChanges(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		b.change(t, "alice")
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		b.temporal.finish(alice, func(pending []contract.Range) run.End {
 			return run.End{Next: &run.Start{Due: time.Now().Add(10 * time.Minute), Input: contract.AccountSyncInput{
 				Account: "alice", Pending: pending, Failure: &contract.Failure{Parked: true},
@@ -110,9 +110,9 @@ func TestParkedRunOwnsItsChanges(t *testing.T) {
 
 		for range 20 { // it goes on taking changes
 			b.change(t, "alice")
-			time.Sleep(500 * time.Millisecond)
+			pass(500 * time.Millisecond)
 		}
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		require.EqualValues(t, 21, b.watermark())
 		require.LessOrEqual(t, len(b.temporal.signals), 12, "paced like any other account")
 		require.Equal(t, 1, b.temporal.reads, "how the parked run began is read once")
@@ -125,15 +125,15 @@ func TestParkedIsWhatTheRunSaysNotWhatItWas(t *testing.T) {
 			Account: "alice", Failure: &contract.Failure{Parked: true},
 		}})
 		b.change(t, "alice")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.EqualValues(t, 1, b.watermark())
 		b.temporal.finish(alice, complete) // it recovered
 
 		b.change(t, "alice")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		require.EqualValues(t, 1, b.watermark(), "the new run is not parked")
 		b.temporal.finish(alice, complete)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.EqualValues(t, 2, b.watermark())
 	})
 }
@@ -147,11 +147,11 @@ func TestRecoveredAccountIsPacedByWhatIsPendingNow(t *testing.T) {
 			Pending: []contract.Range{{Oldest: time.Now().Add(-24 * time.Hour), Newest: time.Now().Add(-24 * time.Hour)}},
 		}})
 		b.change(t, "alice")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		b.temporal.finish(alice, complete) // it recovered
 		for range 180 {
 			b.change(t, "alice")
-			time.Sleep(20 * time.Second)
+			pass(20 * time.Second)
 		}
 		last := b.temporal.signals[len(b.temporal.signals)-1].at
 		require.Less(t, time.Since(last), 30*time.Second)
@@ -167,7 +167,7 @@ func TestRefusedAccountIsLeftAloneWhateverComesIn(t *testing.T) {
 		}
 		for range 600 {
 			b.change(t, "alice")
-			time.Sleep(100 * time.Millisecond)
+			pass(100 * time.Millisecond)
 		}
 		require.Less(t, tries, 20, "a minute of backing off")
 	})
@@ -177,14 +177,14 @@ func TestRunsThatBreakOffAreStartedAgain(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		b.change(t, "alice")
 		for i := range 3 {
-			time.Sleep(30 * time.Second)
+			pass(30 * time.Second)
 			require.Equal(t, i+1, b.temporal.started)
 			b.temporal.finish(alice, func([]contract.Range) run.End { return run.End{Broken: "Terminated"} })
 		}
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		require.Zero(t, b.watermark())
 		b.temporal.finish(alice, complete)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.EqualValues(t, 1, b.watermark())
 	})
 }
@@ -192,12 +192,12 @@ func TestRunsThatBreakOffAreStartedAgain(t *testing.T) {
 func TestRunsThatVanishAreStartedAgain(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		b.change(t, "alice")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		b.temporal.mu.Lock()
 		clear(b.temporal.open)
 		clear(b.temporal.all)
 		b.temporal.mu.Unlock()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Equal(t, 2, b.temporal.started)
 	})
 }
@@ -206,11 +206,11 @@ func TestAdoptsRunsItDidNotStart(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		b.temporal.begin(alice, run.Start{Due: time.Now().Add(10 * time.Second)})
 		b.change(t, "alice")
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		require.Zero(t, b.temporal.started)
 		require.Equal(t, 1, b.temporal.reads)
 		b.temporal.finish(alice, complete)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		require.EqualValues(t, 1, b.watermark())
 	})
 }
@@ -225,7 +225,7 @@ func TestTemporalAwayForAMinuteLosesNothing(t *testing.T) {
 		for i := range 10 {
 			b.change(t, fmt.Sprint("account-", i))
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Equal(t, 10, b.held(), "not durable, so still in the buffer")
 		require.Contains(t, b.Status().LastError, "no leader")
 		require.Less(t, tries, 300, "10 accounts, backed off")
@@ -233,7 +233,7 @@ func TestTemporalAwayForAMinuteLosesNothing(t *testing.T) {
 		b.temporal.mu.Lock()
 		b.temporal.fail = nil
 		b.temporal.mu.Unlock()
-		time.Sleep(15 * time.Second)
+		pass(15 * time.Second)
 		require.Equal(t, 10, b.temporal.started)
 		require.Zero(t, b.held())
 	})
@@ -253,17 +253,17 @@ func TestInvalidSignalBecomesADeadLetterAlone(t *testing.T) {
 		for range 8 {
 			b.change(t, "alice")
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Empty(t, b.refused, "nobody's signals pass: it may be everybody's fault")
 
 		b.change(t, "bob")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Len(t, b.refused, 1)
 		require.EqualValues(t, poison, b.refused[0].Position.Offset)
 		require.Zero(t, b.held())
 		b.temporal.finish(alice, complete)
 		b.temporal.finish("crm/account/bob", complete)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.EqualValues(t, 9, b.watermark())
 	})
 }
@@ -272,7 +272,7 @@ func TestRevokedChangesAreForgotten(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		b.temporal.fail = func(string) error { return serviceerror.NewUnavailable("away") }
 		b.change(t, "alice")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		old := b.assignment
 		old.Drop()
 		b.assign(0) // and it comes back: A-B-A
@@ -280,7 +280,7 @@ func TestRevokedChangesAreForgotten(t *testing.T) {
 		b.temporal.mu.Lock()
 		b.temporal.fail = nil
 		b.temporal.mu.Unlock()
-		time.Sleep(31 * time.Second)
+		pass(31 * time.Second)
 		require.Zero(t, b.held(), "forgotten changes give their room back")
 		b.temporal.finish(alice, complete)
 		synctest.Wait()
@@ -293,9 +293,9 @@ func TestHotAccountIsCheap(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		for range 25 * 100 {
 			b.change(t, "alice")
-			time.Sleep(10 * time.Millisecond)
+			pass(10 * time.Millisecond)
 		}
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		require.LessOrEqual(t, len(b.temporal.signals), 27, "one a second")
 		ranges := 0
 		for _, s := range b.temporal.signals {
@@ -303,7 +303,7 @@ func TestHotAccountIsCheap(t *testing.T) {
 		}
 		require.LessOrEqual(t, ranges, 30, "2,500 changes")
 		b.temporal.finish(alice, complete)
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		require.EqualValues(t, 2500, b.watermark())
 	})
 }
@@ -317,15 +317,15 @@ func TestSlowAccountStallsOneLaneOnly(t *testing.T) {
 			return nil
 		}
 		b.change(t, "alice")
-		time.Sleep(time.Second) // her lane waits from here on
+		pass(time.Second) // her lane waits from here on
 		for i := range 40 {
 			b.change(t, fmt.Sprint("account-", i))
 		}
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		require.Greater(t, b.temporal.started, 3, "the other lane goes on")
 		require.Less(t, b.temporal.started, 40, "one lane waits")
 		require.Equal(t, 1, b.Status().Busy)
-		time.Sleep(2 * time.Hour)
+		pass(2 * time.Hour)
 	})
 }
 
@@ -336,7 +336,7 @@ func TestSignalCarriesTheGreatestVersion(t *testing.T) {
 			require.NoError(t, err)
 			b.changeTo(t, "alice", version)
 		}
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		require.Equal(t, "9", b.temporal.signals[0].Ranges[0].Version.String())
 	})
 }

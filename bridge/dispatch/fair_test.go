@@ -58,7 +58,7 @@ func delays(t *testing.T, hot int) (sorted []time.Duration) {
 			records, bytes := b.buffer.Held()
 			most = max(most, records)
 			require.LessOrEqual(t, bytes, int64(buffer.DefaultConfig().Bytes))
-			time.Sleep(tick)
+			pass(tick)
 			if i%3100 == 3099 { // a call of each a half minute
 				for id := range b.temporal.ids() {
 					b.temporal.finish(id, complete)
@@ -69,7 +69,7 @@ func delays(t *testing.T, hot int) (sorted []time.Duration) {
 			}
 		}
 		require.Less(t, most, 200, "places are for signals, not for changes")
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 
 		signals := 0
 		seen := map[string]int{}
@@ -90,7 +90,7 @@ func delays(t *testing.T, hot int) (sorted []time.Duration) {
 		for id := range b.temporal.ids() {
 			b.temporal.finish(id, complete)
 		}
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		require.Equal(t, b.next, b.watermark(), "nothing is lost")
 		require.Zero(t, b.held())
 		_, bytes := b.buffer.Held()
@@ -124,7 +124,7 @@ func TestHotAccountDuringAnOutage(t *testing.T) {
 					break
 				}
 			}
-			time.Sleep(10 * time.Millisecond)
+			pass(10 * time.Millisecond)
 		}
 		_, bytes := b.buffer.Held()
 		require.LessOrEqual(t, bytes, int64(buffer.DefaultConfig().Bytes))
@@ -133,10 +133,10 @@ func TestHotAccountDuringAnOutage(t *testing.T) {
 		b.temporal.mu.Lock()
 		b.temporal.fail = nil
 		b.temporal.mu.Unlock()
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		require.Zero(t, b.held())
 		b.temporal.finish(alice, complete)
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		require.Equal(t, b.next, b.watermark())
 	})
 }
@@ -156,7 +156,7 @@ func TestStuckHeadCanStillBeSignalled(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			gate := b.buffer.Gate(b.assignment)
 			require.True(t, b.admit(gate, "alice"))
-			time.Sleep(2 * time.Second)
+			pass(2 * time.Second)
 			// Others come and are covered, until the stuck head has filled the bound.
 			full := 0
 			for full < 20 {
@@ -167,7 +167,7 @@ func TestStuckHeadCanStillBeSignalled(t *testing.T) {
 				if !b.admit(gate, account) {
 					full++
 				}
-				time.Sleep(time.Duration(random.IntN(400)) * time.Millisecond)
+				pass(time.Duration(random.IntN(400)) * time.Millisecond)
 				for i := range 5 {
 					if id := fmt.Sprint("crm/account/account-", i); b.temporal.isOpen(id) && random.IntN(3) == 0 {
 						b.temporal.finish(id, complete)
@@ -177,22 +177,22 @@ func TestStuckHeadCanStillBeSignalled(t *testing.T) {
 				require.LessOrEqual(t, b.ledger.Uncommitted(), cfg.MaxUncommitted)
 			}
 			require.Zero(t, b.watermark(), "the head is stuck")
-			time.Sleep(5 * time.Second)
+			pass(5 * time.Second)
 			require.Zero(t, b.held(), "everything that was admitted has been signalled, the head as well")
 			// Its run breaks off: signalled again although the bound is reached.
 			started := b.temporal.started
 			b.temporal.finish(alice, broken)
-			time.Sleep(time.Minute + 5*time.Second) // before it is due it is looked at every minute
+			pass(time.Minute + 5*time.Second) // before it is due it is looked at every minute
 			require.Greater(t, b.temporal.started, started)
 			for b.watermark() < b.next {
 				for id := range b.temporal.ids() {
 					b.temporal.finish(id, complete)
 				}
-				time.Sleep(time.Second)
+				pass(time.Second)
 				b.commit()
 			}
 			require.True(t, b.admit(gate, "alice"), "and fetching goes on")
-			time.Sleep(2 * time.Second)
+			pass(2 * time.Second)
 		})
 	})
 }

@@ -208,6 +208,13 @@ func (f *temporal) ids() map[string]bool {
 	return ids
 }
 
+// pass lets time pass and then waits until everybody waits, so that what they
+// have written may be read. For the test's own goroutine.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // inBridge runs test in a bubble with a running bridge of two lanes.
 func inBridge(t *testing.T, test func(t *testing.T, b *bridge)) {
 	t.Helper()

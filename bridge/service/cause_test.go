@@ -44,7 +44,9 @@ func TestOldestUncommittedNamesItsCause(t *testing.T) {
 		metrics := new(tagged)
 		b := w.start(w.config(), metrics, slog.New(slog.NewTextHandler(&log, nil)))
 		w.until("it has everything", func() bool { return b.owned() == partitions })
+		w.temporal.mu.Lock()
 		w.temporal.stuck = true
+		w.temporal.mu.Unlock()
 		is := func(cause service.Cause, detail string) {
 			t.Helper()
 			w.until("the cause is "+string(cause), func() bool { return b.Status().Oldest.Cause == cause })

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,10 +23,10 @@ func TestTemporalThatRefusesForAMinutePausesFetching(t *testing.T) {
 				config.Buffer.Records = 200
 				b := w.start(config, nil, nil)
 				w.until("it has everything", func() bool { return b.owned() == partitions })
-				tries := 0
+				var tries atomic.Int64
 				w.temporal.set(func(request string) error {
 					if request == "signal" || request == "signal-with-start" || request == "end" {
-						tries++
+						tries.Add(1)
 						return refusal
 					}
 					return nil
@@ -39,7 +40,7 @@ func TestTemporalThatRefusesForAMinutePausesFetching(t *testing.T) {
 				require.EqualValues(t, 200, status.Uncommitted)
 				require.Zero(t, w.temporal.signalled())
 				require.Contains(t, status.Dispatch.LastError, refusal.Error())
-				require.Less(t, tries, 200*15, "each account backs off")
+				require.Less(t, tries.Load(), int64(200*15), "each account backs off")
 				select {
 				case <-b.ended:
 					t.Fatal(b.err)

@@ -223,6 +223,8 @@ func TestFrontendCapBelowWatchers(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, late, 3, "p95 within a second")
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		require.Less(t, f.refused, 100, "a refused place is not asked for all the time")
 		require.Equal(t, 20, f.most)
 	})
