@@ -38,7 +38,7 @@ test-root: ## Test the root module under the race detector
 
 .PHONY: test-local
 test-local: ## Test the embedded stack and its parts
-	@for module in $(NESTED); do (cd $$module && go test -p 1 $$(go list ./... | grep -Ev '/(e2e|kafkatest)$$')); done
+	@for module in $(NESTED); do (cd $$module && go test -p 1 -timeout 20m $$(go list ./... | grep -Ev '/(e2e|kafkatest)$$')); done
 
 .PHONY: test-e2e
 test-e2e: ## Test bridge and worker as processes on the embedded stack
@@ -71,5 +71,6 @@ fmt: ## Format all Go code
 .PHONY: verify
 verify: ## Regenerate what is generated and fail on a difference
 	@go test ./workflows/contract ./bridge ./worker -run 'Payloads|Reference' -update >/dev/null
+	@go test ./internal/process -run Reference -update >/dev/null
 	@for module in $(MODULES); do (cd $$module && go mod tidy -diff); done
-	@git diff --exit-code -- '*.json' '*.golden'
+	@git diff --exit-code -- '*.json' '*.golden' internal/process/settings.txt
