@@ -266,14 +266,23 @@ func (c *Consumer) leaveAlone(ctx context.Context, limit time.Duration) {
 	case c.cfg.GroupProtocol == ProtocolConsumer:
 		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 		req.Group, req.MemberID, req.MemberEpoch = c.cfg.Group, member, -1
-		_, err = req.RequestWith(ctx, c.admin)
+		var resp *kmsg.ConsumerGroupHeartbeatResponse
+		if resp, err = req.RequestWith(ctx, c.admin); err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
 	default:
 		req := kmsg.NewPtrLeaveGroupRequest()
 		req.Group, req.MemberID = c.cfg.Group, member // version 0 to 2
 		m := kmsg.NewLeaveGroupRequestMember()
 		m.MemberID = member
 		req.Members = append(req.Members, m)
-		_, err = req.RequestWith(ctx, c.admin)
+		var resp *kmsg.LeaveGroupResponse
+		if resp, err = req.RequestWith(ctx, c.admin); err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+			for _, left := range resp.Members {
+				err = errors.Join(err, kerr.ErrorForCode(left.ErrorCode))
+			}
+		}
 	}
 	if err != nil {
 		// The group gives our partitions away after the session timeout.
