@@ -32,9 +32,9 @@ type Place struct {
 func (d *Dispatcher) Oldest(ctx context.Context) (oldest Place, found bool) {
 	complete := d.each(ctx, func(l *lane) {
 		for _, a := range l.accounts {
-			a.each(func(c change, p Place) bool {
+			a.each(func(c change, runID string, t *taken) bool {
 				if !found || c.Time.Before(oldest.Time) {
-					oldest, found = p, true
+					oldest, found = a.place(c, runID, t), true
 				}
 				return true
 			})
@@ -51,9 +51,9 @@ func (d *Dispatcher) Find(ctx context.Context, source contract.Source, offset in
 			if found {
 				return
 			}
-			a.each(func(c change, p Place) bool {
+			a.each(func(c change, runID string, t *taken) bool {
 				if c.Position.Offset == offset && c.Source.Same(source) {
-					place, found = p, true
+					place, found = a.place(c, runID, t), true
 				}
 				return !found
 			})
@@ -98,35 +98,36 @@ func (l *lane) ask(question func()) {
 	l.signal()
 }
 
-// each calls f with every change of the account that is not done and where it
-// is, until f returns false.
-func (a *account) each(f func(c change, p Place) bool) {
-	at := func(c change, runID string, t *taken) Place {
-		p := Place{
-			Account: a.key, WorkflowID: a.workflowID, Source: c.Source, Position: c.Position, Time: c.Time,
-			RunID: runID, Err: a.lastError,
-		}
-		if t != nil && t.start != nil {
-			p.Due, p.Failure = t.start.Due, t.start.Input.Failure
-		}
-		return p
+func (a *account) place(c change, runID string, t *taken) Place {
+	p := Place{
+		Account: a.key, WorkflowID: a.workflowID, Source: c.Source, Position: c.Position, Time: c.Time,
+		RunID: runID, Err: a.lastError,
 	}
+	if t != nil && t.start != nil {
+		p.Due, p.Failure = t.start.Due, t.start.Input.Failure
+	}
+	return p
+}
+
+// each calls f with every change of the account that is not done, and the run
+// that has it, if one has, until f returns false.
+func (a *account) each(f func(c change, runID string, t *taken) bool) {
 	for runID, t := range a.taken {
 		for _, c := range t.changes {
-			if !f(c, at(c, runID, t)) {
+			if !f(c, runID, t) {
 				return
 			}
 		}
 	}
 	if a.batch != nil {
 		for _, c := range a.batch.changes {
-			if !f(c, at(c, "", nil)) {
+			if !f(c, "", nil) {
 				return
 			}
 		}
 	}
 	for _, c := range a.backlog {
-		if !f(c, at(c, "", nil)) {
+		if !f(c, "", nil) {
 			return
 		}
 	}
