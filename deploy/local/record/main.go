@@ -54,7 +54,7 @@ func record(ctx context.Context, args []string, progress io.Writer) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
-	env := []string{"PIPELINE=" + pipeline, "UPSTREAM_RPS=100", "STATUS_ADDR=", "MAX_CLOCK_SKEW=100ms"}
+	env := []string{"PIPELINE=" + pipeline, "UPSTREAM_RPS=100", "STATUS_ADDR=127.0.0.1:0", "MAX_CLOCK_SKEW=100ms"}
 	migrate, err := s.Binary(ctx, "migrate", "worker", []string{"migrate"}, env)
 	if err != nil {
 		return err

@@ -38,6 +38,8 @@ func (r *recorder) all(ctx context.Context) error {
 		{"grace", r.outlivedLease, []string{"outlived-lease", "after-lease"}},
 		{"heidi", r.nothingToDo, []string{"nothing-to-do"}},
 		{"ivan", r.cancelled, []string{"cancelled"}},
+		{"mallory", r.replayed, []string{"replayed"}},
+		{"niaj", r.replayedDuringTheCall, []string{"replay-asked-during-call", "replayed-after-call"}},
 	} {
 		fmt.Fprintln(r.progress, "recording", scenario.files)
 		playing, cancel := context.WithTimeout(ctx, time.Minute)
@@ -49,6 +51,9 @@ func (r *recorder) all(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("scenario of %s: %w", scenario.account, err)
 		}
+	}
+	if err := r.replay(ctx); err != nil {
+		return err
 	}
 	return r.spoil("one-call", "must-fail-activity-renamed")
 }
