@@ -150,8 +150,14 @@ func TestWhatIsWrittenIsNotCalledForAgain(t *testing.T) {
 		again.Pending = append(again.Pending, w.changed(time.Minute, 3))
 		skipped(t, w, again) // arrived before the call: settled for it, though told late
 		again.Pending = append(again.Pending, w.changed(22*time.Second, 4))
-		w.server = w.server.Add(30 * time.Second)
-		again.Pending[3].Oldest, again.Pending[3].Newest = w.server.Add(-21*time.Second), w.server.Add(-21*time.Second)
+		w.server = w.server.Add(time.Minute)
+		changed := func(ago time.Duration) {
+			again.Pending[3].Oldest, again.Pending[3].Newest = w.server.Add(-ago), w.server.Add(-ago)
+		}
+		changed(21 * time.Second)
+		_, err := w.run(again)
+		require.Equal(t, 9*time.Second, w.deferral(err).Round(time.Second), "settled, but not due: what is covered already is no reason to call early")
+		changed(31 * time.Second)
 		written(t, w, again)
 	})
 	in("repartition: the account moves to another partition", func(t *testing.T, w *world) {

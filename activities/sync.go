@@ -163,32 +163,42 @@ func (a *attempt) due(waits context.Context, row store.Row) (covered bool, err e
 	}
 	for {
 		now := a.clock.now()
-		settled, open := 0, 0 // open: settled, and not covered by the row
-		var next time.Time    // when the next change will be settled
-		allCovered := true
+		var open []contract.Range // not covered by the row
+		var next time.Time        // when the next change will be settled
+		settled, openSettled := 0, 0
 		for _, r := range a.in.Pending {
 			covers := a.covers(r, row)
-			allCovered = allCovered && covers
+			if !covers {
+				open = append(open, r)
+			}
 			if r.Settled(now, a.settle) {
 				settled++
 				if !covers {
-					open++
+					openSettled++
 				}
 			} else if at := r.Newest.Add(a.settle); next.IsZero() || at.Before(next) {
 				next = at
 			}
 		}
 		switch {
-		case allCovered || settled > 0 && open == 0:
+		case len(open) == 0 || settled > 0 && openSettled == 0:
 			return true, nil
 		case settled == 0:
 			if err := a.waitUntil(waits, next, deferSettle, "no change has settled"); err != nil {
 				return false, err
 			}
 		default:
-			// Not fenced by this row: had it been called later than now, it would
-			// cover all that has settled.
-			return false, nil
+			// What is covered already, redelivered, say, is no reason to call
+			// early: the call waits for what it is made for. (Not fenced by this
+			// row: had it been called later than now, it would cover all that has
+			// settled.)
+			due := contract.FirstChange(open).Add(time.Duration(a.in.Settings.Delay))
+			if len(open) == len(a.in.Pending) || !due.After(now) {
+				return false, nil
+			}
+			if err := a.waitUntil(waits, due, deferSettle, "what the row lacks is not due"); err != nil {
+				return false, err
+			}
 		}
 	}
 }
