@@ -3,6 +3,8 @@ package workflows_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,22 +24,34 @@ var replayInput = contract.ReplayInput{ID: "r1", Operator: "ada", Reason: "drill
 
 // replayRun is a replay in the test environment whose slices are given.
 type replayRun struct {
-	env    *testsuite.TestWorkflowEnvironment
-	inputs []contract.ReplayInput
+	env *testsuite.TestWorkflowEnvironment
+
+	mu   sync.Mutex // a cancelled workflow does not wait for its activity
+	seen []contract.ReplayInput
+}
+
+// inputs returns what the executions of the activity were given so far.
+func (r *replayRun) inputs() []contract.ReplayInput {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.seen)
 }
 
 // slice is what one execution of the activity does.
 type slice func(ctx context.Context, in contract.ReplayInput) (contract.ReplayProgress, error)
 
-func newReplayRun(slices ...slice) *replayRun {
+func newReplayRun(steps ...slice) *replayRun {
 	r := &replayRun{env: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment()}
 	workflows.Register(r.env)
 	r.env.RegisterActivityWithOptions(func(context.Context, contract.ReplayInput) (contract.ReplayProgress, error) { panic("mocked") },
 		activity.RegisterOptions{Name: contract.ReplayAccounts})
 	r.env.OnActivity(contract.ReplayAccounts, mock.Anything, mock.Anything).Return(
 		func(ctx context.Context, in contract.ReplayInput) (contract.ReplayProgress, error) {
-			r.inputs = append(r.inputs, in)
-			return slices[min(len(r.inputs), len(slices))-1](ctx, in)
+			r.mu.Lock()
+			r.seen = append(r.seen, in)
+			step := steps[min(len(r.seen), len(steps))-1]
+			r.mu.Unlock()
+			return step(ctx, in)
 		})
 	return r
 }
@@ -71,10 +85,10 @@ func TestReplayGoesOnWhereASliceEnded(t *testing.T) {
 	require.NoError(t, r.env.GetWorkflowResult(&state))
 	require.Equal(t, contract.ReplayState{ID: "r1", Operator: "ada", Reason: "drill", What: "3 accounts", Accounts: 3,
 		Progress: contract.ReplayProgress{Next: contract.ReplayCursor{Offset: 3}, Complete: true, Counts: contract.ReplayCounts{Synced: 3}}}, state)
-	require.Len(t, r.inputs, 3)
-	require.Zero(t, r.inputs[0].Progress)
-	require.EqualValues(t, 1, r.inputs[1].Progress.Next.Offset)
-	require.EqualValues(t, 2, r.inputs[2].Progress.Next.Offset)
+	require.Len(t, r.inputs(), 3)
+	require.Zero(t, r.inputs()[0].Progress)
+	require.EqualValues(t, 1, r.inputs()[1].Progress.Next.Offset)
+	require.EqualValues(t, 2, r.inputs()[2].Progress.Next.Offset)
 }
 
 // hanging is a slice that ends when it is cancelled. The test environment tells
@@ -102,14 +116,14 @@ func TestReplayPauses(t *testing.T) {
 	r.env.RegisterDelayedCallback(func() {
 		require.True(t, r.state(t).Paused)
 		require.EqualValues(t, 2, r.state(t).Progress.Next.Offset)
-		require.Len(t, r.inputs, 2)
+		require.Len(t, r.inputs(), 2)
 		r.env.SignalWorkflow(contract.SignalResume, nil)
 	}, time.Hour)
 	r.env.ExecuteWorkflow(contract.Replay, replayInput)
 	require.NoError(t, r.env.GetWorkflowError())
-	require.Len(t, r.inputs, 3)
-	require.EqualValues(t, 2, r.inputs[2].Progress.Next.Offset)
-	require.False(t, r.inputs[2].Paused)
+	require.Len(t, r.inputs(), 3)
+	require.EqualValues(t, 2, r.inputs()[2].Progress.Next.Offset)
+	require.False(t, r.inputs()[2].Paused)
 }
 
 // TestReplayIsCancelled while it works and while it is paused.
@@ -131,7 +145,7 @@ func TestReplayIsCancelled(t *testing.T) {
 		require.NoError(t, canceled.Details(&state))
 		require.Equal(t, paused, state.Paused)
 		require.EqualValues(t, 1, state.Progress.Next.Offset)
-		require.Len(t, r.inputs, 2)
+		require.Len(t, r.inputs(), 2)
 	}
 }
 
@@ -145,7 +159,7 @@ func TestReplayContinuesAsNew(t *testing.T) {
 	r.env.ExecuteWorkflow(contract.Replay, replayInput)
 	var again *workflow.ContinueAsNewError
 	require.True(t, errors.As(r.env.GetWorkflowError(), &again), "%v", r.env.GetWorkflowError())
-	require.Len(t, r.inputs, 150)
+	require.Len(t, r.inputs(), 150)
 	want := replayInput
 	want.Progress = contract.ReplayProgress{Next: contract.ReplayCursor{Offset: 150}, Ahead: []contract.ReplayCursor{{Offset: 151}}, Counts: contract.ReplayCounts{Synced: 150, Parked: 1}}
 	var got contract.ReplayInput

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,17 +17,29 @@ import (
 
 // temporal is a server whose clock differs by ahead and that takes its time.
 type temporal struct {
-	ahead, takes time.Duration
-	err          error
+	takes time.Duration
+
+	mu    sync.Mutex
+	ahead time.Duration
+	err   error
+}
+
+func (f *temporal) set(ahead time.Duration, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ahead, f.err = ahead, err
 }
 
 func (f *temporal) ReadClock(context.Context, string, string) (run.ClockReading, error) {
+	f.mu.Lock()
+	ahead, err := f.ahead, f.err
+	f.mu.Unlock()
 	reading := run.ClockReading{Before: time.Now()}
 	time.Sleep(f.takes / 2)
-	reading.Server = time.Now().Add(f.ahead)
+	reading.Server = time.Now().Add(ahead)
 	time.Sleep(f.takes / 2)
 	reading.After = time.Now()
-	return reading, f.err
+	return reading, err
 }
 
 func TestClocks(t *testing.T) {
@@ -61,11 +74,10 @@ func TestClockThatIsSetRightIsNoticed(t *testing.T) {
 		go func() { done <- c.Run(ctx) }()
 		time.Sleep(clock.Every + time.Second)
 		require.False(t, c.Agrees())
-		server.err = errors.New("unavailable")
-		server.ahead = 0
+		server.set(0, errors.New("unavailable"))
 		time.Sleep(10 * time.Second)
 		require.False(t, c.Agrees(), "a failure leaves what was known")
-		server.err = nil
+		server.set(0, nil)
 		time.Sleep(2 * time.Second)
 		require.True(t, c.Agrees())
 		cancel()
