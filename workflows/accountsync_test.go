@@ -36,10 +36,10 @@ type run struct {
 	recorded []contract.Discarded
 }
 
-// sync is what the fake activity does.
-type sync func(in contract.SyncInput) (contract.SyncResult, error)
+// answer is what the fake activity does.
+type answer func(in contract.SyncInput) (contract.SyncResult, error)
 
-func newRun(t *testing.T, start time.Time, do sync) *run {
+func newRun(t *testing.T, start time.Time, do answer) *run {
 	t.Helper()
 	r := &run{env: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment()}
 	r.env.SetStartTime(start)
@@ -116,7 +116,7 @@ func calledAt(in contract.SyncInput) (contract.SyncResult, error) {
 	return contract.SyncResult{Outcome: contract.OutcomeWritten, CalledAt: in.NotBefore}, nil
 }
 
-func failing(attempt contract.FailedAttempt) sync {
+func failing(attempt contract.FailedAttempt) answer {
 	return func(contract.SyncInput) (contract.SyncResult, error) {
 		return contract.SyncResult{}, temporal.NewApplicationErrorWithOptions("upstream says no", contract.ErrorFailed,
 			temporal.ApplicationErrorOptions{NonRetryable: true, Details: []any{attempt}})
