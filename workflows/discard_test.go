@@ -12,7 +12,7 @@ import (
 )
 
 // discarding returns a run of a parked account.
-func discarding(t *testing.T, do sync) (*run, contract.AccountSyncInput) {
+func discarding(t *testing.T, do answer) (*run, contract.AccountSyncInput) {
 	in := fresh()
 	in.Pending = []contract.Range{change(1, at(0)), change(2, at(1))}
 	in.Failure = &contract.Failure{Count: 3, Tries: 3, Parked: true, Since: at(0), Last: at(30)}
