@@ -68,7 +68,7 @@ func TestReplayThatComesDuringTheCall(t *testing.T) {
 
 // TestReplayOutlivesFailures: a failed attempt, and a fenced one, keep it.
 func TestReplayOutlivesFailures(t *testing.T) {
-	for name, do := range map[string]sync{
+	for name, do := range map[string]answer{
 		"failed": failing(contract.FailedAttempt{Class: contract.ClassTransient, Charged: true}),
 		"fenced": func(contract.SyncInput) (contract.SyncResult, error) {
 			return contract.SyncResult{Outcome: contract.OutcomeFenced, CalledAt: at(1)}, nil
