@@ -29,35 +29,59 @@ func (e StuckError) Error() string {
 }
 
 // Watchdog watches loops. The zero value watches none.
+//
+// It reckons in time that this process was awake: a process that was suspended
+// (a paused machine, SIGSTOP) has loops that did not turn, and nothing wrong with
+// them.
 type Watchdog struct {
-	mu    sync.Mutex
-	loops []*loop
+	awake atomic.Int64 // nanoseconds
+
+	mu     sync.Mutex
+	loops  []*loop
+	looked time.Time // when awake was brought forward
 }
+
+// every is how often the Watchdog looks; a longer gap than nap between two looks
+// is time in which the process slept.
+const (
+	every = 250 * time.Millisecond
+	nap   = 4 * every
+)
 
 type loop struct {
 	name  string
 	lease time.Duration
-	last  atomic.Int64 // nanoseconds since start, monotonic; 0 before the first turn
-	start time.Time
+	last  atomic.Int64 // awake at its last turn, -1 before the first
 }
 
 // Loop adds a loop and returns what it calls at every turn. The lease runs from
 // its first turn on: what comes before is bounded by START_TIMEOUT.
 func (w *Watchdog) Loop(name string, lease time.Duration) (turn func()) {
-	l := &loop{name: name, lease: lease, start: time.Now()}
+	l := &loop{name: name, lease: lease}
+	l.last.Store(-1)
 	w.mu.Lock()
 	w.loops = append(w.loops, l)
 	w.mu.Unlock()
-	return func() { l.last.Store(int64(time.Since(l.start))) }
+	return func() { l.last.Store(w.awake.Load()) }
+}
+
+// look brings the time awake forward and returns it. The caller holds mu.
+func (w *Watchdog) look() time.Duration {
+	now := time.Now()
+	if !w.looked.IsZero() {
+		w.awake.Add(int64(min(now.Sub(w.looked), nap)))
+	}
+	w.looked = now
+	return time.Duration(w.awake.Load())
 }
 
 // idle returns the time since the last turn, 0 before the first.
-func (l *loop) idle() time.Duration {
+func (l *loop) idle(awake time.Duration) time.Duration {
 	last := time.Duration(l.last.Load())
-	if last == 0 {
+	if last < 0 {
 		return 0
 	}
-	return time.Since(l.start) - last
+	return awake - last
 }
 
 // Check returns a [StuckError] for the loop whose lease has been over for
@@ -67,8 +91,9 @@ func (w *Watchdog) Check() error {
 	defer w.mu.Unlock()
 	var stuck error
 	var over time.Duration
+	awake := w.look()
 	for _, l := range w.loops {
-		if idle := l.idle(); idle-l.lease > over {
+		if idle := l.idle(awake); idle-l.lease > over {
 			over = idle - l.lease
 			stuck = StuckError{Loop: l.name, Since: idle, Lease: l.lease}
 		}
@@ -81,17 +106,18 @@ func (w *Watchdog) Check() error {
 func (w *Watchdog) Headroom() (name string, left time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	awake := w.look()
 	for _, l := range w.loops {
-		if rest := l.lease - l.idle(); !ok || rest < left {
+		if rest := l.lease - l.idle(awake); !ok || rest < left {
 			name, left, ok = l.name, rest, true
 		}
 	}
 	return name, left, ok
 }
 
-// Run checks every quarter second until ctx is done or a lease is over.
+// Run checks four times a second until ctx is done or a lease is over.
 func (w *Watchdog) Run(ctx context.Context) error {
-	ticker := time.NewTicker(250 * time.Millisecond)
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		select {

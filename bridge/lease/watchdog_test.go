@@ -27,7 +27,7 @@ func TestLoopThatStopsTurningIsNamed(t *testing.T) {
 		name, left, ok := w.Headroom()
 		require.True(t, ok)
 		require.Equal(t, "committer", name)
-		require.Equal(t, 10*time.Second, left)
+		require.InDelta(t, 10, left.Seconds(), 0.5)
 
 		blocked := time.Now()
 		for range 11 {
@@ -45,10 +45,28 @@ func TestLoopsAreGivenTheTimeToStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w lease.Watchdog
 		turn := w.Loop("poll", time.Second)
+		stuck := make(chan error, 1)
+		go func() { stuck <- w.Run(context.Background()) }()
 		time.Sleep(time.Hour)
 		require.NoError(t, w.Check(), "START_TIMEOUT bounds what comes before the first turn")
 		turn()
-		time.Sleep(time.Second + 1)
-		require.Error(t, w.Check())
+		require.Error(t, <-stuck)
+	})
+}
+
+// TestSuspendedProcessIsNotStuck: nobody looked for an hour, and nobody turned.
+func TestSuspendedProcessIsNotStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w lease.Watchdog
+		turn := w.Loop("poll", 30*time.Second)
+		require.NoError(t, w.Check())
+		turn()
+		time.Sleep(time.Hour)
+		require.NoError(t, w.Check())
+		for range 200 {
+			time.Sleep(250 * time.Millisecond)
+			_ = w.Check()
+		}
+		require.Error(t, w.Check(), "but a loop that does not turn afterwards is")
 	})
 }
