@@ -37,7 +37,7 @@ test-root: ## Test the root module under the race detector
 	@go test -race ./...
 
 # What measures rates and delays has the machine to itself; the rest mostly waits.
-ALONE := /(e2e|kafkatest|fleet)$$$$
+ALONE := /(e2e|kafkatest|fleet)$$
 
 .PHONY: test-local
 test-local: ## Test the embedded stack and its parts
