@@ -23,6 +23,9 @@ import (
 // terminateTimeout bounds the orderly stop of bridge and worker, both together.
 const terminateTimeout = 60 * time.Second
 
+// shareTimeout bounds the wait for the first share of the budget.
+const shareTimeout = 60 * time.Second
+
 const demoHelp = `Run the real bridge and worker against a simulated system of record under traffic,
 show what happens, and judge the result: exit status 1 if a promise was broken.
 Temporal, Kafka and Spanner are embedded; TEMPORAL_ADDRESS, KAFKA_BROKERS and
@@ -159,8 +162,36 @@ func (d *demo) start(ctx context.Context) error {
 	if d.worker, err = d.pipeline.Run(ctx, "worker", "worker"); err != nil {
 		return err
 	}
-	d.bridge, err = d.pipeline.Run(ctx, "bridge", "bridge")
-	return err
+	if d.bridge, err = d.pipeline.Run(ctx, "bridge", "bridge"); err != nil {
+		return err
+	}
+	fmt.Fprintln(d.out, "Waiting for the call budget: a new one grants nothing for 15 s, for shares of one before it may still be in use.")
+	return d.awaitShare(ctx)
+}
+
+// awaitShare waits until the worker has a share of the budget, so that what is
+// shown and measured is not its start.
+func (d *demo) awaitShare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
+	defer cancel()
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		var state struct {
+			Share struct {
+				Calls int `json:"calls"`
+			} `json:"share"`
+		}
+		err := readStatus(ctx, d.worker.StatusURL, &state)
+		if err == nil && state.Share.Calls > 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("the worker was granted no share of the budget: %w", ctx.Err()), err)
+		case <-ticker.C:
+		}
+	}
 }
 
 // traffic makes changes until the duration is over or the demo is told to stop,
@@ -297,23 +328,22 @@ type bridgeState struct {
 	BufferRecords int     `json:"buffer_records"`
 }
 
-// readBridge reads the bridge's status.
-func readBridge(ctx context.Context, url string) (bridgeState, error) {
-	var state bridgeState
+// readStatus reads the status of the bridge or the worker into state.
+func readStatus(ctx context.Context, url string, state any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return state, err
+		return err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return state, fmt.Errorf("bridge status: %w", err)
+		return fmt.Errorf("status: %w", err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return state, fmt.Errorf("bridge status: %s", response.Status)
+		return fmt.Errorf("status at %s: %s", url, response.Status)
 	}
-	if err := json.NewDecoder(response.Body).Decode(&state); err != nil {
-		return state, fmt.Errorf("bridge status: %w", err)
+	if err := json.NewDecoder(response.Body).Decode(state); err != nil {
+		return fmt.Errorf("status at %s: %w", url, err)
 	}
-	return state, nil
+	return nil
 }

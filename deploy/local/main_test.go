@@ -108,20 +108,24 @@ func TestParseParked(t *testing.T) {
 	}
 }
 
-func TestReadBridge(t *testing.T) {
+func TestReadStatus(t *testing.T) {
 	answer := `{"pipeline":"demo","uncommitted":3,"oldest_uncommitted_seconds":1.5,"buffer_records":2}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, answer) }))
 	defer server.Close()
-	state, err := readBridge(t.Context(), server.URL)
+	read := func() (state bridgeState, err error) {
+		err = readStatus(t.Context(), server.URL, &state)
+		return state, err
+	}
+	state, err := read()
 	if want := (bridgeState{3, 1.5, 2}); state != want || err != nil {
 		t.Errorf("%+v, %v", state, err)
 	}
 	answer = `{}`
-	if state, err := readBridge(t.Context(), server.URL); state != (bridgeState{}) || err != nil {
+	if state, err := read(); state != (bridgeState{}) || err != nil {
 		t.Errorf("absent fields: %+v, %v", state, err)
 	}
 	answer = `<html>`
-	if _, err := readBridge(t.Context(), server.URL); err == nil {
+	if _, err := read(); err == nil {
 		t.Error("a page was accepted")
 	}
 }

@@ -39,8 +39,8 @@ func (d *demo) live(ctx context.Context) (live, error) {
 	if err != nil {
 		return live{}, err
 	}
-	state, err := readBridge(ctx, d.bridge.StatusURL)
-	if err != nil {
+	var state bridgeState
+	if err := readStatus(ctx, d.bridge.StatusURL, &state); err != nil {
 		return live{}, err
 	}
 	// Calls after the offsets: a call that a commit rests on is among them.

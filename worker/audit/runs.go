@@ -47,7 +47,7 @@ type Run struct {
 }
 
 // ErrNoRun says that Temporal has no such run, or no longer.
-var ErrNoRun = errors.New("Temporal has no such run")
+var ErrNoRun = errors.New("no such run in Temporal")
 
 // Of returns the account's runs that Temporal still has, oldest first, and the
 // IDs of those that these name and that are gone.

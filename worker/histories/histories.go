@@ -132,7 +132,8 @@ func build(h *historypb.History) string {
 		if id := done.GetDeploymentVersion().GetBuildId(); id != "" {
 			return id
 		}
-		return done.GetWorkerVersion().GetBuildId() //nolint:staticcheck // what workers without versioning report
+		//lint:ignore SA1019 it is what workers without versioning report
+		return done.GetWorkerVersion().GetBuildId()
 	}
 	return ""
 }
