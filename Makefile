@@ -17,13 +17,20 @@ LDFLAGS := -X github.com/quiesce-io/quiesce/internal/process.Version=$(VERSION)
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Built first and run from here, so that paths in ARGS are what they seem.
+LOCAL := .cache/bin/local
+
+.PHONY: $(LOCAL)
+$(LOCAL):
+	@mkdir -p $(dir $(LOCAL)) && cd deploy/local && go build -o ../../$(LOCAL) .
+
 .PHONY: demo
-demo: ## Run the main job on an embedded stack (ARGS="--duration 60s --accounts 200 --summary FILE.json --seed 7")
-	@cd deploy/local && go run . demo $(ARGS)
+demo: $(LOCAL) ## Run the main job on an embedded stack (ARGS="--duration 60s --accounts 200 --summary FILE.json --seed 7")
+	@$(LOCAL) demo $(ARGS)
 
 .PHONY: stack
-stack: ## Keep the embedded stack up, for running bridge and worker by hand (ARGS="--help")
-	@cd deploy/local && go run . stack $(ARGS)
+stack: $(LOCAL) ## Keep the embedded stack up, for running bridge and worker by hand (ARGS="--help")
+	@$(LOCAL) stack $(ARGS)
 
 .PHONY: build
 build: ## Build both binaries into bin/
