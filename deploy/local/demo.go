@@ -23,8 +23,8 @@ import (
 // terminateTimeout bounds the orderly stop of bridge and worker, both together.
 const terminateTimeout = 60 * time.Second
 
-// shareTimeout bounds the wait for the first share of the budget.
-const shareTimeout = 60 * time.Second
+// budgetTimeout bounds the wait for the budget's first grant.
+const budgetTimeout = 60 * time.Second
 
 const demoHelp = `Run the real bridge and worker against a simulated system of record under traffic,
 show what happens, and judge the result: exit status 1 if a promise was broken.
@@ -166,29 +166,30 @@ func (d *demo) start(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintln(d.out, "Waiting for the call budget: a new one grants nothing for 15 s, for shares of one before it may still be in use.")
-	return d.awaitShare(ctx)
+	return d.awaitBudget(ctx)
 }
 
-// awaitShare waits until the worker has a share of the budget, so that what is
-// shown and measured is not its start.
-func (d *demo) awaitShare(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
+// awaitBudget waits until the budget grants calls, so that what is shown and
+// measured is not its start. A worker without anything to call holds no share
+// yet, but is told what the fleet may call.
+func (d *demo) awaitBudget(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, budgetTimeout)
 	defer cancel()
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		var state struct {
 			Share struct {
-				Calls int `json:"calls"`
+				Limit int `json:"limit"`
 			} `json:"share"`
 		}
 		err := readStatus(ctx, d.worker.StatusURL, &state)
-		if err == nil && state.Share.Calls > 0 {
+		if err == nil && state.Share.Limit > 0 {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("the worker was granted no share of the budget: %w", ctx.Err()), err)
+			return errors.Join(fmt.Errorf("the budget grants no calls: %w", ctx.Err()), err)
 		case <-ticker.C:
 		}
 	}
