@@ -120,6 +120,10 @@ func (w *Worker) syncWorker() stoppable {
 		// An eager activity would bypass the queue, and with it priority.
 		DisableEagerActivities: true,
 		WorkerStopTimeout:      w.config.stopTimeout(),
+		// The SDK would send one heartbeat in 0.8 timeouts, and a frontend that
+		// is slow once would make a dead worker of a living one.
+		MaxHeartbeatThrottleInterval:     w.config.Sync.Lease.Heartbeat / 3,
+		DefaultHeartbeatThrottleInterval: w.config.Sync.Lease.Heartbeat / 3,
 	}
 	if w.config.Versioning.Enabled {
 		options.DeploymentOptions = deployment.Options(w.config.Common.Pipeline, process.Version)
