@@ -51,6 +51,10 @@ func runAll(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
+	if s.Spanner.InMemory {
+		fmt.Fprintln(os.Stderr, "SKIPPED: these tests need the Spanner emulator: gcloud components install cloud-spanner-emulator")
+		return 0, nil
+	}
 	world.Stack = s
 	world.temporal, err = client.DialContext(ctx, client.Options{
 		HostPort: s.Temporal.Address, Namespace: s.Temporal.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
