@@ -3,7 +3,6 @@ package ledger
 import (
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
@@ -67,17 +66,4 @@ func (l *Ledger) Uncommitted() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.uncommitted
-}
-
-// Oldest returns the time of the oldest change that is not done, and false if
-// all are.
-func (l *Ledger) Oldest() (time.Time, bool) {
-	var oldest time.Time
-	found := false
-	for _, a := range l.Assignments() {
-		if t := a.State().Oldest; !t.IsZero() && (!found || t.Before(oldest)) {
-			oldest, found = t, true
-		}
-	}
-	return oldest, found
 }
