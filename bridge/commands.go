@@ -45,15 +45,17 @@ func run(ctx context.Context, settings service.Config) error {
 
 	dialing, cancel := context.WithTimeout(ctx, settings.Common.StartTimeout)
 	defer cancel()
-	temporal, options, err := process.DialTemporal(dialing, logger, metrics)
+	refusals := new(process.Refusals)
+	temporal, options, err := process.DialTemporal(dialing, logger, metrics, refusals.Intercept)
 	if err != nil {
-		return err
+		return process.Started(ctx, err)
 	}
 	defer temporal.Close()
 
 	bridge, err := service.New(settings, service.Deps{
 		Temporal: temporal, Namespace: options.Namespace, Identity: options.Identity,
 		Converter: options.DataConverter, Logger: logger, Metrics: metrics, Replays: true,
+		Outside: []process.Dependency{process.TemporalDependency(temporal, options, refusals)},
 	})
 	if err != nil {
 		return process.UsageError{Err: err}

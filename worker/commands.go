@@ -47,26 +47,31 @@ func run(ctx context.Context, settings service.Config) error {
 	}
 	defer func() { _ = closeMetrics() }() // flushes; there is nobody left to tell
 
-	spanner, err := service.OpenStore(ctx, settings, logger)
-	if err != nil {
-		return err
-	}
-	defer spanner.Close()
 	http := upstream.New(settings.Upstream)
 	defer http.Close()
 	if err := http.Check(); err != nil {
 		return process.UsageError{Err: err}
 	}
+	spanner, err := service.OpenStore(ctx, settings, logger)
+	if err != nil {
+		return process.Started(ctx, err)
+	}
+	defer spanner.Close()
 
 	dialing, cancel := context.WithTimeout(ctx, settings.Common.StartTimeout)
 	defer cancel()
-	temporal, _, err := process.DialTemporal(dialing, logger, metrics)
+	refusals := new(process.Refusals)
+	temporal, options, err := process.DialTemporal(dialing, logger, metrics, refusals.Intercept)
 	if err != nil {
-		return err
+		return process.Started(ctx, err)
 	}
 	defer temporal.Close()
 	return service.New(settings, service.Deps{
 		Temporal: temporal, Upstream: http, Store: spanner, Logger: logger, Metrics: metrics,
+		Outside: []process.Dependency{
+			process.TemporalDependency(temporal, options, refusals),
+			{Name: "spanner", At: settings.Store.Where(), Ask: spanner.Ping},
+		},
 	}).Run(ctx)
 }
 

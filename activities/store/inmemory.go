@@ -36,7 +36,7 @@ func (s *Store) checkInMemory(ctx context.Context, mapped []column) error {
 		return err
 	}
 	if len(statements) > 0 {
-		return fmt.Errorf("%s: %w", s.cfg.Database, ErrSchema)
+		return fmt.Errorf("%s: %w", s.cfg.Where(), ErrSchema)
 	}
 	s.columns.Store(&mapped)
 	return nil
@@ -51,7 +51,7 @@ func (s *Store) pendingInMemory(ctx context.Context) ([]string, error) {
 		case isNotFound(err):
 			statements = append(statements, s.create(t.statement))
 		case err != nil:
-			return nil, s.schemaError(err)
+			return nil, s.explain(readSchema, err)
 		}
 	}
 	return statements, nil

@@ -63,15 +63,15 @@ func (s *Store) Apply(ctx context.Context, plan Plan) error {
 	}
 	admin, err := database.NewDatabaseAdminClient(ctx, s.options...)
 	if err != nil {
-		return fmt.Errorf("migrate %s: %w", s.cfg.Database, err)
+		return s.explain("migrate", err)
 	}
 	defer admin.Close()
 	operation, err := admin.UpdateDatabaseDdl(ctx, &databasepb.UpdateDatabaseDdlRequest{Database: s.cfg.Database, Statements: plan.Statements})
 	if err != nil {
-		return fmt.Errorf("migrate %s: %w", s.cfg.Database, err)
+		return s.explain("migrate", err)
 	}
 	if err := operation.Wait(ctx); err != nil {
-		return fmt.Errorf("migrate %s: %w", s.cfg.Database, err)
+		return s.explain("migrate", err)
 	}
 	return nil
 }
@@ -88,18 +88,18 @@ func (s *Store) Plan(ctx context.Context, deleteOlder bool) (Plan, error) {
 		return plan, err
 	}
 	if err != nil {
-		return plan, s.schemaError(err)
+		return plan, s.explain(readSchema, err)
 	}
 	syncs, err := s.readTable(ctx, s.cfg.SyncsTable)
 	if err != nil {
-		return plan, s.schemaError(err)
+		return plan, s.explain(readSchema, err)
 	}
 	plan.From = schemaVersion(accounts, syncs)
 	conflicts := slices.Concat(
 		accounts.conflicts(s.cfg.AccountsTable, accountColumns(), accountsKey, s.mapped()),
 		syncs.conflicts(s.cfg.SyncsTable, syncColumns(), syncsKey, nil))
 	if len(conflicts) > 0 {
-		return plan, fmt.Errorf("%s: %w\n%w", s.cfg.Database, ErrConflict, errors.Join(conflicts...))
+		return plan, fmt.Errorf("%s: %w\n%w", s.cfg.Where(), ErrConflict, errors.Join(conflicts...))
 	}
 	if len(accounts.columns) == 0 {
 		plan.Statements = append(plan.Statements, s.create(ddl.Accounts()))
@@ -153,7 +153,7 @@ func (s *Store) retention(ctx context.Context, syncs table, deleteOlder bool) (s
 	older := spanner.NewStatement("SELECT 1 FROM `" + s.cfg.SyncsTable + "` WHERE SyncedAt < @cutoff LIMIT 1")
 	older.Params = map[string]any{"cutoff": time.Now().AddDate(0, 0, -s.cfg.SyncLogDays)}
 	if err := s.Client().Single().Query(ctx, older).Do(func(*spanner.Row) error { found = true; return nil }); err != nil {
-		return "", s.schemaError(err)
+		return "", s.explain(readSchema, err)
 	}
 	if found {
 		return "", fmt.Errorf("%s: %w: there are some that are older than SYNC_LOG_RETENTION=%d days; --delete-older agrees to it", s.cfg.SyncsTable, ErrLoss, s.cfg.SyncLogDays)

@@ -189,6 +189,9 @@ var (
 // be; the error lists everything that is wrong.
 var ErrSchema = errors.New("the database is not ready: run `worker migrate`")
 
+// readSchema is the operation that errors name.
+const readSchema = "read schema"
+
 // Check compares the database with what Quiesce needs and says precisely what
 // is missing. It must succeed once before the first Write.
 func (s *Store) Check(ctx context.Context) error {
@@ -201,26 +204,18 @@ func (s *Store) Check(ctx context.Context) error {
 		return s.checkInMemory(ctx, mapped)
 	}
 	if err != nil {
-		return s.schemaError(err)
+		return s.explain(readSchema, err)
 	}
 	syncs, err := s.readTable(ctx, s.cfg.SyncsTable)
 	if err != nil {
-		return s.schemaError(err)
+		return s.explain(readSchema, err)
 	}
 	faults := accounts.faults(s.cfg.AccountsTable, accountColumns(), accountsKey, mapped)
 	faults = append(faults, syncs.faults(s.cfg.SyncsTable, syncColumns(), syncsKey, nil)...)
 	if len(faults) > 0 {
-		return fmt.Errorf("%s: %w: it is at schema %d, this build needs %d\n%w", s.cfg.Database, ErrSchema,
+		return fmt.Errorf("%s: %w: it is at schema %d, this build needs %d\n%w", s.cfg.Where(), ErrSchema,
 			schemaVersion(accounts, syncs), SchemaVersion, errors.Join(faults...))
 	}
 	s.columns.Store(&mapped)
 	return nil
-}
-
-// schemaError says what to do about a schema that could not be read.
-func (s *Store) schemaError(err error) error {
-	if isNotFound(err) {
-		return fmt.Errorf("%s: the database does not exist: create it, then run `worker migrate`: %w", s.cfg.Database, err)
-	}
-	return fmt.Errorf("%s: read schema: %w", s.cfg.Database, err)
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -52,7 +51,7 @@ func (s *Store) connect(ctx context.Context) (*spanner.Client, error) {
 	// is none.
 	client, err := spanner.NewClientWithConfig(ctx, s.cfg.Database, spanner.ClientConfig{DisableNativeMetrics: true}, s.options...)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", s.cfg.Database, err)
+		return nil, s.explain("connect", err)
 	}
 	return client, nil
 }

@@ -80,6 +80,7 @@ type Consumer struct {
 	mu         sync.Mutex
 	client     *kgo.Client // nil before Run has joined, and after it has left
 	partitions map[partitionKey]*partition
+	observed   error                       // of the latest look at the topics
 	known      map[string]contract.TopicID // topics by name, as first met
 	recreated  map[string]recreation
 }

@@ -111,6 +111,9 @@ func (c *Consumer) observeLoop(ctx context.Context) {
 			c.report()
 		case <-ends.C:
 			err := c.observe(ctx)
+			c.mu.Lock()
+			c.observed = err
+			c.mu.Unlock()
 			if err != nil && ctx.Err() == nil {
 				c.log.Warn("end offsets", "error", err)
 			}
@@ -127,6 +130,13 @@ func (c *Consumer) observeLoop(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// Reached returns nil if the brokers answered when they were asked last.
+func (c *Consumer) Reached() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.observed
 }
 
 func (c *Consumer) observe(ctx context.Context) error {

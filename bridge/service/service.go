@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +40,10 @@ type Deps struct {
 	Logger    *slog.Logger
 	Metrics   telemetry.Metrics
 	Kafka     []kgo.Opt // added to those from the settings; for tests
-	Replays   bool      // host the activity of replays; takes a Temporal client that was dialled
+	// Outside are the systems around the bridge that can be asked how they are;
+	// Kafka, which the consumer asks anyhow, comes on top.
+	Outside []process.Dependency
+	Replays bool // host the activity of replays; takes a Temporal client that was dialled
 }
 
 // Bridge is the bridge process without its main.
@@ -54,6 +58,7 @@ type Bridge struct {
 	watcher  *watch.Watcher
 	dispatch *dispatch.Dispatcher
 	consumer *consumer.Consumer
+	outside  *process.Dependencies
 
 	mu     sync.Mutex
 	oldest Oldest // as diagnose found it last
@@ -98,6 +103,10 @@ func New(config Config, deps Deps) (*Bridge, error) {
 		MayAdmit:   b.clock.Agrees,
 		Options:    deps.Kafka,
 	})
+	b.outside = process.NewDependencies(deps.Logger, append(deps.Outside, process.Dependency{
+		Name: "kafka", At: "KAFKA_BROKERS=" + strings.Join(config.Kafka.Brokers, ","),
+		Ask: func(context.Context) error { return b.consumer.Reached() },
+	})...)
 	return b, err
 }
 
@@ -114,7 +123,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		b.deps.Logger.Warn(warning)
 	}
 	if err := b.prepare(ctx); err != nil {
-		return err
+		return process.Started(ctx, err)
 	}
 	consuming, stopConsuming := context.WithCancelCause(ctx)
 	defer stopConsuming(nil)
@@ -143,6 +152,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	})
 	background("metrics", b.report)
 	background("diagnosis", b.diagnose)
+	background("dependencies", b.outside.Run)
 	if b.deps.Replays {
 		background("replays", b.replays)
 	}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -74,22 +75,29 @@ func (b *Bridge) Status() Status {
 
 func (b *Bridge) status() process.Status {
 	return process.Status{
-		Snapshot: func() any { return b.Status() },
-		Metrics:  b.deps.Metrics,
-		Live:     b.watchdog.Check,
-		Routes:   map[string]http.Handler{"GET /where": http.HandlerFunc(b.serveWhere)},
+		Snapshot: func() any { return b.Status() }, Dependencies: b.outside,
+		Metrics: b.deps.Metrics,
+		Live:    b.watchdog.Check,
+		Routes:  map[string]http.Handler{"GET /where": http.HandlerFunc(b.serveWhere)},
 		Ready: func() error {
 			s := b.consumer.Status()
 			switch {
 			case s.StoppedPartitions > 0:
 				return fmt.Errorf("%d partitions are stopped; see /status", s.StoppedPartitions)
 			case !b.clock.Agrees():
-				return fmt.Errorf("this machine's clock is %s ahead of Temporal's", b.clock.Offset())
+				return errors.New(b.clockOff())
 			default:
 				return b.watchdog.Check()
 			}
 		},
 	}
+}
+
+func (b *Bridge) clockOff() string {
+	if offset := b.clock.Offset(); offset < 0 {
+		return fmt.Sprintf("this machine's clock is %s behind Temporal's", -offset)
+	}
+	return fmt.Sprintf("this machine's clock is %s ahead of Temporal's", b.clock.Offset())
 }
 
 func (b *Bridge) partitionStatus(r where.Record) (consumer.PartitionStatus, bool) {

@@ -199,6 +199,15 @@ func help(w io.Writer, binary string, command Command, set *config.Set) {
 	})
 }
 
+// Started is the error of a start: nil where the process was asked to stop
+// meanwhile, since then nothing is wrong with what it was waiting for.
+func Started(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
 // Bounded runs f and gives up on it once ctx is done and grace has passed: what
 // is stuck must not keep the process alive.
 func Bounded(ctx context.Context, grace time.Duration, f func() error) error {

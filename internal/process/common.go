@@ -14,6 +14,9 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/log"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/quiesce-io/quiesce/internal/config"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
@@ -74,7 +77,8 @@ func (c Common) Queue() string {
 
 // DialTemporal connects to the Temporal that the standard TEMPORAL_* variables
 // name, trying until ctx is done, and returns the namespace with the client.
-func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Metrics) (client.Client, client.Options, error) {
+// Requests pass the interceptors.
+func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Metrics, interceptors ...grpc.UnaryClientInterceptor) (client.Client, client.Options, error) {
 	options, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
 		return nil, options, UsageError{fmt.Errorf("TEMPORAL_* variables: %w", err)}
@@ -92,6 +96,7 @@ func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Me
 	options.Identity = fmt.Sprintf("%d@%s", os.Getpid(), host)
 	options.Logger = log.NewStructuredLogger(logger)
 	options.MetricsHandler = telemetry.Temporal(metrics)
+	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(interceptors...))
 	for {
 		c, err := client.DialContext(ctx, options)
 		if err == nil {
@@ -109,13 +114,23 @@ func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Me
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			if missing := (*noNamespaceError)(nil); errors.As(err, &missing) {
-				return nil, options, err
-			}
-			return nil, options, fmt.Errorf("no answer from Temporal at TEMPORAL_ADDRESS=%s: %w", options.HostPort, err)
+			return nil, options, unreached(err, options)
 		case <-timer.C:
 		}
 	}
+}
+
+// unreached says why Temporal could not be used, and what to change.
+func unreached(err error, options client.Options) error {
+	missing, denied := (*noNamespaceError)(nil), (*serviceerror.PermissionDenied)(nil)
+	switch {
+	case errors.As(err, &missing):
+		return err
+	case errors.As(err, &denied), status.Code(errors.Unwrap(err)) == codes.Unauthenticated:
+		return fmt.Errorf("Temporal at TEMPORAL_ADDRESS=%s refuses us in TEMPORAL_NAMESPACE=%s: check TEMPORAL_API_KEY or TEMPORAL_TLS_*, and what they may do there: %w",
+			options.HostPort, options.Namespace, err)
+	}
+	return fmt.Errorf("no answer from Temporal at TEMPORAL_ADDRESS=%s: start it, or name another: %w", options.HostPort, err)
 }
 
 // noNamespaceError says that Temporal answers and does not know the namespace.

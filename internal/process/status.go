@@ -20,8 +20,10 @@ import (
 // Status is what the status server tells.
 type Status struct {
 	// Snapshot is served at /status as a JSON object, with what every process
-	// tells of itself added as "process" and "metrics".
+	// tells of itself added as "process", "dependencies" and "metrics".
 	Snapshot func() any
+	// Dependencies are what the process depends on; may be nil.
+	Dependencies *Dependencies
 	// Metrics are served as "metrics" if they are a [telemetry.Tally].
 	Metrics telemetry.Metrics
 	// Live and Ready answer /livez and /readyz: nil is 200, an error is 503 with
@@ -82,7 +84,7 @@ func (s Status) handler() http.Handler {
 	return mux
 }
 
-// json returns the snapshot's object with two members added.
+// json returns the snapshot's object with three members added.
 func (s Status) json(process self) ([]byte, error) {
 	totals := telemetry.NewTally(telemetry.Discard).Totals()
 	if tally, ok := s.Metrics.(*telemetry.Tally); ok {
@@ -93,9 +95,10 @@ func (s Status) json(process self) ([]byte, error) {
 		return nil, fmt.Errorf("status: %w", err)
 	}
 	added, err := json.Marshal(struct {
-		Process self             `json:"process"`
-		Metrics telemetry.Totals `json:"metrics"`
-	}{process, totals})
+		Process      self             `json:"process"`
+		Dependencies []Dependency     `json:"dependencies"`
+		Metrics      telemetry.Totals `json:"metrics"`
+	}{process, s.Dependencies.Snapshot(), totals})
 	if err != nil {
 		return nil, fmt.Errorf("status: %w", err)
 	}

@@ -3,9 +3,9 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -28,6 +28,9 @@ import (
 // upstream or store puts it here.
 type Deps struct {
 	Temporal client.Client
+	// Outside are the systems around the worker that can be asked how they are;
+	// upstream, which is never asked without need, comes on top.
+	Outside  []process.Dependency
 	Upstream upstream.Fetcher
 	Store    activities.Store
 	Logger   *slog.Logger
@@ -40,13 +43,26 @@ type Worker struct {
 	deps    Deps
 	fleet   *budget.Fleet
 	monitor *health.Monitor
+	outside *process.Dependencies
 }
 
 // New connects the parts; nothing runs yet.
 func New(config Config, deps Deps) *Worker {
 	granter := budget.Temporal{Client: deps.Temporal, Pipeline: config.Common.Pipeline, TaskQueue: config.Common.Queue()}
 	fleet := budget.NewFleet(config.Budget, granter, deps.Metrics, deps.Logger)
-	return &Worker{config: config, deps: deps, fleet: fleet, monitor: health.NewMonitor(fleet, deps.Metrics, deps.Logger)}
+	w := &Worker{config: config, deps: deps, fleet: fleet, monitor: health.NewMonitor(fleet, deps.Metrics, deps.Logger)}
+	w.outside = process.NewDependencies(deps.Logger, append(deps.Outside, process.Dependency{
+		Name: "upstream", At: "UPSTREAM_URL=" + config.Upstream.URL, Ask: w.upstreamOut,
+	})...)
+	return w
+}
+
+// upstreamOut tells what the breaker found out.
+func (w *Worker) upstreamOut(context.Context) error {
+	if breaker := w.monitor.State(); breaker.Open {
+		return errors.New(breaker.Cause)
+	}
+	return nil
 }
 
 // Run polls Temporal for work until ctx is done or the SDK gives up. It stops in
@@ -59,6 +75,7 @@ func New(config Config, deps Deps) *Worker {
 func (w *Worker) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return process.ServeStatus(ctx, w.config.Common.StatusAddr, w.status()) })
+	group.Go(func() error { return w.outside.Run(ctx) })
 	sharing, calledLast := context.WithCancel(context.WithoutCancel(ctx))
 	defer calledLast()
 	group.Go(func() error {
@@ -176,7 +193,9 @@ func (w *Worker) Status() Status {
 
 func (w *Worker) status() process.Status {
 	ok := func() error { return nil }
-	return process.Status{Snapshot: func() any { return w.Status() }, Metrics: w.deps.Metrics, Live: ok, Ready: ok}
+	return process.Status{
+		Snapshot: func() any { return w.Status() }, Dependencies: w.outside, Metrics: w.deps.Metrics, Live: ok, Ready: ok,
+	}
 }
 
 // OpenStore opens the Spanner store and checks that its tables are what the
@@ -186,23 +205,13 @@ func OpenStore(ctx context.Context, config Config, logger *slog.Logger) (*store.
 	defer cancel()
 	s, err := store.Open(ctx, config.Store)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", whereStore(), err)
+		return nil, err
 	}
 	started := time.Now()
 	if err := s.Check(ctx); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("%s: %w", whereStore(), err)
+		return nil, err
 	}
 	logger.Info("store is ready", "database", config.Store.Database, "took", time.Since(started).Round(time.Millisecond))
 	return s, nil
-}
-
-// whereStore names the settings that say where the store is; the store's own
-// errors name the database. An emulator that is gone is told by its address
-// alone: the client's error for it is a bare timeout.
-func whereStore() string {
-	if host := os.Getenv("SPANNER_EMULATOR_HOST"); host != "" {
-		return "SPANNER_DATABASE at SPANNER_EMULATOR_HOST=" + host
-	}
-	return "SPANNER_DATABASE"
 }
