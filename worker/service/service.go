@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -57,9 +58,10 @@ func New(config Config, deps Deps) *Worker {
 	return w
 }
 
-// upstreamOut tells what the breaker found out.
+// upstreamOut tells what the breaker found out. It also opens while answers
+// cannot be written, which is not upstream's doing.
 func (w *Worker) upstreamOut(context.Context) error {
-	if breaker := w.monitor.State(); breaker.Open {
+	if breaker := w.monitor.State(); breaker.Open && !strings.Contains(breaker.Cause, "write: ") {
 		return errors.New(breaker.Cause)
 	}
 	return nil

@@ -61,17 +61,17 @@ func TestWorkerCutOff(t *testing.T) {
 	p := newPipeline(t)
 	temporal, spanner := newProxy(t, world.Temporal.Address), newProxy(t, world.Spanner.EmulatorHost)
 	// Its write is patient enough to come after the other's.
-	p.start("worker", "TEMPORAL_ADDRESS="+temporal.address, "SPANNER_EMULATOR_HOST="+spanner.address, "WRITE_TIMEOUT=1m", "PARK_AFTER=2")
+	p.start("worker", "TEMPORAL_ADDRESS="+temporal.Address, "SPANNER_EMULATOR_HOST="+spanner.Address, "WRITE_TIMEOUT=1m", "PARK_AFTER=2")
 	p.start("bridge")
 	p.upstream.Inject("alice", upstream.Fault{Delay: time.Second, Times: 1})
 	p.change("alice")
 	p.await("called", func() bool { return p.calls("alice") == 1 })
-	held := spanner.hold("StreamingRead") // the row check is over; this is the transaction's
+	held := spanner.Hold("StreamingRead") // the row check is over; this is the transaction's
 	p.awaitClosed("transaction", held)
-	temporal.cut()
+	temporal.Cut()
 	p.start("worker")
 	p.drained()
-	spanner.pass()
+	spanner.Pass()
 	var v verdict
 	p.await("the late write is fenced", func() bool {
 		v = p.verdict()

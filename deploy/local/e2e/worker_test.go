@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quiesce-io/quiesce/deploy/local/load"
+	"github.com/quiesce-io/quiesce/deploy/local/proxy"
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
 )
@@ -19,26 +20,26 @@ func TestWorkerKilled(t *testing.T) {
 		name string
 		// until returns once the worker, whose requests to Temporal and Spanner
 		// pass the proxies, has come to the point.
-		until func(p *pipeline, temporal, spanner *proxy)
+		until func(p *pipeline, temporal, spanner *proxy.GRPC)
 		// wasted is how many calls the kill explains.
 		wasted int
 	}{
-		{"while the run settles", func(p *pipeline, _, _ *proxy) {
+		{"while the run settles", func(p *pipeline, _, _ *proxy.GRPC) {
 			p.change(account)
 			p.await("run started", func() bool { return p.started(account) })
 		}, 0},
-		{"while upstream has not answered", func(p *pipeline, _, _ *proxy) {
+		{"while upstream has not answered", func(p *pipeline, _, _ *proxy.GRPC) {
 			p.upstream.Inject(account, upstream.Fault{Kind: upstream.Hang, Times: 1})
 			p.change(account)
 			p.await("called", func() bool { return p.calls(account) == 1 })
 		}, 1},
-		{"between the call and the commit", func(p *pipeline, _, spanner *proxy) {
-			held := spanner.hold("Commit")
+		{"between the call and the commit", func(p *pipeline, _, spanner *proxy.GRPC) {
+			held := spanner.Hold("Commit")
 			p.change(account)
 			p.awaitClosed("commit", held)
 		}, 1},
-		{"between the commit and Temporal", func(p *pipeline, temporal, _ *proxy) {
-			held := temporal.hold("RespondActivityTaskCompleted")
+		{"between the commit and Temporal", func(p *pipeline, temporal, _ *proxy.GRPC) {
+			held := temporal.Hold("RespondActivityTaskCompleted")
 			p.change(account)
 			p.awaitClosed("response to Temporal", held)
 		}, 0},
@@ -47,7 +48,7 @@ func TestWorkerKilled(t *testing.T) {
 			t.Parallel()
 			p := newPipeline(t)
 			temporal, spanner := newProxy(t, world.Temporal.Address), newProxy(t, world.Spanner.EmulatorHost)
-			worker := p.start("worker", "TEMPORAL_ADDRESS="+temporal.address, "SPANNER_EMULATOR_HOST="+spanner.address)
+			worker := p.start("worker", "TEMPORAL_ADDRESS="+temporal.Address, "SPANNER_EMULATOR_HOST="+spanner.Address)
 			p.start("bridge")
 			test.until(p, temporal, spanner)
 			p.kill(worker)
