@@ -91,7 +91,22 @@ func (a *attempt) run(ctx, waits context.Context) (contract.SyncResult, error) {
 	if err != nil {
 		return contract.SyncResult{}, err
 	}
-	return contract.SyncResult{Outcome: outcome, CalledAt: calledAt, Through: row.Through, Version: response.Version}, nil
+	result := contract.SyncResult{Outcome: outcome, CalledAt: calledAt, Through: row.Through, Version: response.Version}
+	if a.in.ReplayID != "" {
+		result.Payload = payloadChange(row, response)
+	}
+	return result, nil
+}
+
+// payloadChange says whether the payload is another, for a replay's report. It
+// leaves the worker, so it holds no more of the hashes than that takes.
+func payloadChange(row store.Row, response upstream.Response) *contract.PayloadChange {
+	digits := func(hash string) string { return hash[:min(contract.HashDigits, len(hash))] }
+	change := &contract.PayloadChange{Before: digits(row.PayloadHash)}
+	if !response.Deleted {
+		change.After = digits(store.Hash(response.Body))
+	}
+	return change
 }
 
 // waitUntil waits for an instant in Temporal's clock, if it is no further away
@@ -148,7 +163,8 @@ func (a *attempt) readRow(ctx context.Context) (store.Row, error) {
 }
 
 // due waits until a call makes sense. It reports true if none is needed: the
-// row covers every pending change that is settled now.
+// row covers every pending change that is settled now, and is of a call since
+// the replays began that asked for one.
 func (a *attempt) due(waits context.Context, row store.Row) (covered bool, err error) {
 	// A row from the future was written before a clock stepped back. Its time
 	// proves nothing: a change that came after the real call would look settled
@@ -158,7 +174,7 @@ func (a *attempt) due(waits context.Context, row store.Row) (covered bool, err e
 		left := row.CalledAt.Sub(a.clock.now())
 		return false, a.deferred(deferClock, fmt.Sprintf("row was called %s in the future: a clock has stepped back", left.Round(time.Millisecond)), left)
 	}
-	if a.in.ReplayID != "" {
+	if since := a.in.ReplaySince; a.in.ReplayID != "" && (since.IsZero() || row.CalledAt.Before(since)) {
 		return false, nil // asked for, whatever the row covers
 	}
 	for {

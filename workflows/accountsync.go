@@ -59,6 +59,7 @@ func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.A
 		Tries:       run.tries(),
 		Parked:      in.Parked(),
 		ReplayID:    contract.ReplayIDs(served),
+		ReplaySince: contract.Since(served),
 		Settings:    run.settings,
 	}).Get(ctx, &result)
 	if err != nil {
@@ -187,7 +188,7 @@ func (r *accountRun) synced(ctx workflow.Context, result contract.SyncResult, se
 	}
 	var replayed *contract.Replayed
 	if len(served) > 0 {
-		replayed = &contract.Replayed{Outcome: result.Outcome}
+		replayed = &contract.Replayed{Outcome: result.Outcome, Payload: result.Payload}
 		for _, request := range served {
 			replayed.IDs = append(replayed.IDs, request.ID)
 		}

@@ -37,6 +37,9 @@ func Replay(ctx workflow.Context, in contract.ReplayInput) (contract.ReplayState
 		pause:       workflow.GetSignalChannel(ctx, contract.SignalPause),
 		resume:      workflow.GetSignalChannel(ctx, contract.SignalResume),
 	}
+	if r.Began.IsZero() {
+		r.Began = workflow.GetInfo(ctx).WorkflowStartTime
+	}
 	err := workflow.SetQueryHandler(ctx, contract.QueryReplay, func() (contract.ReplayState, error) { return r.state(), nil })
 	if err != nil {
 		return r.state(), err

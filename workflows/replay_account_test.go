@@ -3,6 +3,7 @@ package workflows_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -44,6 +45,66 @@ func TestReplayJoinsLiveChanges(t *testing.T) {
 	require.Equal(t, "r1", r.seen[0].ReplayID)
 	require.Equal(t, []int64{1}, offsets(result.Covered))
 	require.True(t, result.Replayed.Serves("r1"))
+}
+
+// TestReplaySaysSinceWhen: a call since the last of the replays began serves them
+// all; one of a bridge of before insists on its own.
+func TestReplaySaysSinceWhen(t *testing.T) {
+	for _, test := range []struct {
+		since []time.Time
+		want  time.Time
+	}{
+		{[]time.Time{at(3), at(5), at(4)}, at(5)},
+		{[]time.Time{at(3), {}, at(4)}, time.Time{}},
+	} {
+		r := newRun(t, at(30), calledAt)
+		in := fresh()
+		for i, since := range test.since {
+			in.Replays = append(in.Replays, contract.ReplayRequest{ID: fmt.Sprint("r", i), Since: since})
+		}
+		r.completed(t, in)
+		require.True(t, test.want.Equal(r.seen[0].ReplaySince), r.seen[0].ReplaySince)
+	}
+}
+
+// TestReplayReportsThePayload that the call found, whether the run ends or goes
+// on.
+func TestReplayReportsThePayload(t *testing.T) {
+	payload := &contract.PayloadChange{Before: "1", After: "2"}
+	answer := func(in contract.SyncInput) (contract.SyncResult, error) {
+		return contract.SyncResult{Outcome: contract.OutcomeWritten, CalledAt: at(1), Payload: payload}, nil
+	}
+	r := newRun(t, at(0), answer)
+	require.Equal(t, payload, r.replay(0, "r1").completed(t, fresh()).Replayed.Payload)
+	r = newRun(t, at(0), answer)
+	in := fresh()
+	in.Pending = []contract.Range{change(1, at(0))}
+	in.Replays = []contract.ReplayRequest{{ID: "r1"}}
+	_, next, _ := r.continued(t, in)
+	require.Equal(t, payload, next.Replayed.Payload)
+}
+
+// TestLiveChangeRidesAlong with a replay's call that was queued for so long that
+// the change has settled for it, though the call was asked for without it.
+func TestLiveChangeRidesAlong(t *testing.T) {
+	for _, test := range []struct {
+		calledAt time.Time
+		rides    bool
+	}{{at(21), true}, {at(20), false}} {
+		r := newRun(t, at(0), nil)
+		r.env.OnActivity(contract.Sync, mock.Anything, mock.Anything).After(25*time.Second).Return(
+			func(_ context.Context, in contract.SyncInput) (contract.SyncResult, error) {
+				require.Empty(t, in.Pending)
+				return contract.SyncResult{Outcome: contract.OutcomeWritten, CalledAt: test.calledAt}, nil
+			})
+		r.replay(0, "r1").signal(time.Second, change(1, at(1)))
+		if test.rides {
+			require.Equal(t, []int64{1}, offsets(r.completed(t, fresh()).Covered))
+			continue
+		}
+		_, next, _ := r.continued(t, fresh())
+		require.Equal(t, []int64{1}, offsets(next.Pending), "not settled for that call: it needs its own")
+	}
 }
 
 // TestReplayThatComesDuringTheCall gets a call of its own: the one under way may

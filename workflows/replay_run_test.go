@@ -156,13 +156,23 @@ func TestReplayContinuesAsNew(t *testing.T) {
 		n++
 		return contract.ReplayProgress{Next: contract.ReplayCursor{Offset: n}, Ahead: []contract.ReplayCursor{{Offset: n + 1}}, Counts: contract.ReplayCounts{Synced: int(n), Parked: 1}}, nil
 	})
+	r.env.SetStartTime(at(7))
 	r.env.ExecuteWorkflow(contract.Replay, replayInput)
 	var again *workflow.ContinueAsNewError
 	require.True(t, errors.As(r.env.GetWorkflowError(), &again), "%v", r.env.GetWorkflowError())
 	require.Len(t, r.inputs(), 150)
 	want := replayInput
+	want.Began = at(7).UTC()
+	require.True(t, at(7).Equal(r.inputs()[0].Began), "accounts are told since when a call counts")
 	want.Progress = contract.ReplayProgress{Next: contract.ReplayCursor{Offset: 150}, Ahead: []contract.ReplayCursor{{Offset: 151}}, Counts: contract.ReplayCounts{Synced: 150, Parked: 1}}
 	var got contract.ReplayInput
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &got))
 	require.Equal(t, want, got)
+
+	// The next run began later; the replay did not.
+	r = newReplayRun(upTo(3, true))
+	r.env.SetStartTime(at(86400))
+	r.env.ExecuteWorkflow(contract.Replay, got)
+	require.NoError(t, r.env.GetWorkflowError())
+	require.Equal(t, want.Began, r.inputs()[0].Began)
 }

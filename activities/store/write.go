@@ -80,7 +80,7 @@ func (s *Store) decide(ctx context.Context, tx *spanner.ReadWriteTransaction, sy
 		}
 		// It covers nothing, but it was a call: the log says where it went.
 		sync.Covered = nil
-		return contract.OutcomeFenced, []*spanner.Mutation{s.logRow(sync, contract.OutcomeFenced, hash(payload))}, nil
+		return contract.OutcomeFenced, []*spanner.Mutation{s.logRow(sync, contract.OutcomeFenced, Hash(payload))}, nil
 	}
 
 	outcome := contract.OutcomeWritten
@@ -104,14 +104,14 @@ func (s *Store) decide(ctx context.Context, tx *spanner.ReadWriteTransaction, sy
 		if row.Deleted {
 			fields["DeletedAt"] = row.deletedAt // the first call that found it gone
 		}
-	case row.PayloadHash == hash(payload) && !row.Deleted:
+	case row.PayloadHash == Hash(payload) && !row.Deleted:
 		outcome = contract.OutcomeUnchanged // Payload stays as it is
 	default:
-		fields["Payload"], fields["PayloadHash"] = string(payload), hash(payload)
+		fields["Payload"], fields["PayloadHash"] = string(payload), Hash(payload)
 	}
 	return outcome, []*spanner.Mutation{
 		spanner.InsertOrUpdateMap(s.cfg.AccountsTable, fields),
-		s.logRow(sync, outcome, hash(payload)),
+		s.logRow(sync, outcome, Hash(payload)),
 	}, nil
 }
 
@@ -188,8 +188,8 @@ func span(ranges []contract.Range) (oldest, newest spanner.NullTime) {
 
 func optional(s string) spanner.NullString { return spanner.NullString{StringVal: s, Valid: s != ""} }
 
-// hash returns the SHA-256 of payload in hex, "" for none.
-func hash(payload []byte) string {
+// Hash returns the SHA-256 of payload in hex, "" for none.
+func Hash(payload []byte) string {
 	if payload == nil {
 		return ""
 	}

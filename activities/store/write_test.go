@@ -31,7 +31,7 @@ func TestAnAccountsLife(t *testing.T) {
 	require.Equal(t, "run 1", row.SyncID)
 	require.EqualValues(t, 1, row.Attempt)
 	require.Equal(t, []contract.Through{{Source: change(0, 0).Source, Position: contract.Position{Offset: 1}}}, row.Through)
-	require.Equal(t, hash([]byte(`{"v":1}`)), row.PayloadHash)
+	require.Equal(t, Hash([]byte(`{"v":1}`)), row.PayloadHash)
 	require.WithinDuration(t, time.Now(), row.syncedAt, time.Minute)
 
 	// Unchanged: Payload is not rewritten, everything else is.

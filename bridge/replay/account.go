@@ -96,89 +96,91 @@ func (r *Runs) Follow(ctx context.Context, account, runID, id string) (result, e
 	for {
 		event, err := r.last(ctx, workflowID, runID, true)
 		if err != nil {
-			return 0, err
+			return result{}, err
 		}
-		outcome, next, err := r.ended(event, id)
+		served, next, err := r.ended(event, id)
 		if err != nil {
-			return 0, fmt.Errorf("follow %s/%s: %w", workflowID, runID, err)
+			return result{}, fmt.Errorf("follow %s/%s: %w", workflowID, runID, err)
 		}
 		switch {
-		case outcome != "":
-			return resultOf(outcome), nil
+		case served != nil:
+			return resultOf(served), nil
 		case next != nil && next.Input.Parked():
-			return setAside, nil
+			return result{kind: setAside}, nil
 		case next != nil:
 			runID = next.RunID
 		case closed(event):
-			return 0, errAgain
+			return result{}, errAgain
 		}
 		if err := ctx.Err(); err != nil {
-			return 0, err
+			return result{}, err
 		}
 	}
 }
 
 // Served reports whether the account's latest run, or the one that it continues,
-// has served the replay already.
+// has served the replay already, and how. Where another run came in between it
+// does not know; then the worker finds in the row that the account has been read
+// since the replay began.
 func (r *Runs) Served(ctx context.Context, account, id string) (result, bool, error) {
 	workflowID := contract.AccountWorkflowID(r.Pipeline, account)
 	event, err := r.last(ctx, workflowID, "", false)
 	if errors.Is(err, errAgain) {
-		return 0, false, nil // there is none
+		return result{}, false, nil // there is none
 	}
 	if err != nil {
-		return 0, false, err
+		return result{}, false, err
 	}
-	outcome, _, err := r.ended(event, id)
+	served, _, err := r.ended(event, id)
 	if err != nil {
-		return 0, false, fmt.Errorf("read end of %s: %w", workflowID, err)
+		return result{}, false, fmt.Errorf("read end of %s: %w", workflowID, err)
 	}
-	if outcome != "" {
-		return resultOf(outcome), true, nil
+	if served != nil {
+		return resultOf(served), true, nil
 	}
 	if closed(event) {
-		return 0, false, nil
+		return result{}, false, nil
 	}
 	began, err := r.Start(ctx, workflowID, "")
 	if errors.Is(err, run.ErrGone) {
-		return 0, false, nil
+		return result{}, false, nil
 	}
 	if err != nil || !began.Input.Replayed.Serves(id) {
-		return 0, false, err
+		return result{}, false, err
 	}
-	return resultOf(began.Input.Replayed.Outcome), true, nil
+	return resultOf(began.Input.Replayed), true, nil
 }
 
-// ended decodes a closing event: the outcome with which the replay was served, or
-// the run that goes on with it.
-func (r *Runs) ended(event *historypb.HistoryEvent, id string) (outcome contract.Outcome, next *run.Start, err error) {
+// ended decodes a closing event: how the replay was served, or the run that goes
+// on with it.
+func (r *Runs) ended(event *historypb.HistoryEvent, id string) (served *contract.Replayed, next *run.Start, err error) {
 	if done := event.GetWorkflowExecutionCompletedEventAttributes(); done != nil {
 		var out contract.AccountSyncResult
 		if err := r.Converter.FromPayloads(done.GetResult(), &out); err != nil {
-			return "", nil, fmt.Errorf("decode result: %w", err)
+			return nil, nil, fmt.Errorf("decode result: %w", err)
 		}
 		if out.Replayed.Serves(id) {
-			return out.Replayed.Outcome, nil, nil
+			return out.Replayed, nil, nil
 		}
-		return "", nil, nil
+		return nil, nil, nil
 	}
 	continued := event.GetWorkflowExecutionContinuedAsNewEventAttributes()
 	if continued == nil {
-		return "", nil, nil
+		return nil, nil, nil
 	}
 	next = &run.Start{RunID: continued.GetNewExecutionRunId()}
 	if err := r.Converter.FromPayloads(continued.GetInput(), &next.Input); err != nil {
-		return "", nil, fmt.Errorf("decode input: %w", err)
+		return nil, nil, fmt.Errorf("decode input: %w", err)
 	}
 	if next.Input.Replayed.Serves(id) {
-		return next.Input.Replayed.Outcome, nil, nil
+		return next.Input.Replayed, nil, nil
 	}
 	for _, request := range next.Input.Replays {
 		if request.ID == id {
-			return "", next, nil
+			return nil, next, nil
 		}
 	}
-	return "", nil, nil
+	return nil, nil, nil
 }
 
 // last returns the run's closing event, or the last of one that is open. With
@@ -215,11 +217,20 @@ func closed(event *historypb.HistoryEvent) bool {
 	return false
 }
 
-func resultOf(outcome contract.Outcome) result {
-	if outcome == contract.OutcomeUnchanged {
-		return unchanged
+// resultOf reads how a replay was served. An account that is gone upstream is
+// changed unless it had no payload before; a worker of before does not say.
+func resultOf(served *contract.Replayed) result {
+	var change contract.PayloadChange
+	if served.Payload != nil {
+		change = *served.Payload
 	}
-	return changed
+	switch {
+	case served.Outcome == contract.OutcomeSkipped:
+		return result{kind: fresh}
+	case served.Outcome == contract.OutcomeUnchanged, served.Payload != nil && change.Before == change.After:
+		return result{kind: unchanged}
+	}
+	return result{kind: changed, change: change}
 }
 
 const (

@@ -119,7 +119,7 @@ func (s *slice) run(ctx context.Context) error {
 		group.Go(func() error {
 			for i := range items {
 				if r, ok := s.account(working, i.account); ok {
-					s.tracker.done(i.at, r)
+					s.tracker.done(i.at, i.account, r)
 				}
 			}
 			return nil
@@ -153,7 +153,7 @@ func (s *slice) feed(ctx context.Context, items chan<- item) error {
 		if i.account == "" {
 			if !before {
 				s.tracker.begin(i.at)
-				s.tracker.done(i.at, invalid)
+				s.tracker.done(i.at, "", result{kind: invalid})
 			}
 			return ctx.Err()
 		}
@@ -189,18 +189,18 @@ func (s *slice) account(ctx context.Context, account string) (result, bool) {
 			return r, true
 		}
 		if ctx.Err() != nil {
-			return 0, false
+			return result{}, false
 		}
 		if run.Invalid(err) {
 			s.logger.Error("Temporal refuses the account", "account", account, "error", err)
-			return invalid, true
+			return result{kind: invalid}, true
 		}
 		if !errors.Is(err, errAgain) {
 			s.logger.Warn("account is tried again", "account", account, "error", err)
 		}
 		look = true // the request may have come through all the same
 		if sleep(ctx, retryAfter) != nil {
-			return 0, false
+			return result{}, false
 		}
 	}
 }
@@ -212,9 +212,9 @@ func (s *slice) once(ctx context.Context, account string, look bool) (result, er
 			return r, err
 		}
 	}
-	runID, err := s.Accounts.Request(ctx, account, contract.ReplayRequest{ID: s.in.ID, Operator: s.in.Operator})
+	runID, err := s.Accounts.Request(ctx, account, contract.ReplayRequest{ID: s.in.ID, Operator: s.in.Operator, Since: s.in.Began})
 	if err != nil {
-		return 0, err
+		return result{}, err
 	}
 	return s.Accounts.Follow(ctx, account, runID, s.in.ID)
 }

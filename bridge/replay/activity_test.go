@@ -40,7 +40,7 @@ func (f *fakeAccounts) Request(_ context.Context, account string, request contra
 	f.underWay++
 	f.most = max(f.most, f.underWay)
 	f.mu.Unlock()
-	if request.ID != "r1" || request.Operator != "ada" {
+	if request.ID != "r1" || request.Operator != "ada" || !request.Since.Equal(base) {
 		return "", fmt.Errorf("wrong request %v", request)
 	}
 	if f.request != nil {
@@ -61,12 +61,12 @@ func (f *fakeAccounts) Follow(ctx context.Context, account, runID, id string) (r
 		f.mu.Unlock()
 	}()
 	if runID != "run-"+account || id != "r1" {
-		return 0, fmt.Errorf("wrong run %s for %s", runID, id)
+		return result{}, fmt.Errorf("wrong run %s for %s", runID, id)
 	}
 	if f.follow != nil {
 		return f.follow(ctx, account)
 	}
-	return unchanged, ctx.Err()
+	return result{kind: unchanged}, ctx.Err()
 }
 
 func (f *fakeAccounts) Served(_ context.Context, account, _ string) (result, bool, error) {
@@ -103,24 +103,62 @@ func execute(t *testing.T, accounts *fakeAccounts, kafka *Kafka, in contract.Rep
 }
 
 func input(accounts ...string) contract.ReplayInput {
-	return contract.ReplayInput{ID: "r1", Operator: "ada", InFlight: 3, Accounts: accounts}
+	return contract.ReplayInput{ID: "r1", Operator: "ada", InFlight: 3, Accounts: accounts, Began: base}
 }
 
 func cursor(offset int64) contract.ReplayCursor { return contract.ReplayCursor{Offset: offset} }
 
 func TestEveryAccountIsAskedOnce(t *testing.T) {
-	results := map[string]result{"a": unchanged, "b": changed, "c": setAside}
+	results := map[string]result{"a": {kind: unchanged}, "b": {kind: changed, change: contract.PayloadChange{Before: "1", After: "2"}}, "c": {kind: setAside}, "d": {kind: fresh}}
 	accounts := &fakeAccounts{follow: func(_ context.Context, account string) (result, error) { return results[account], nil }}
-	progress, err := execute(t, accounts, &Kafka{}, input("a", "b", "c", "a"), nil)
+	progress, err := execute(t, accounts, &Kafka{}, input("a", "b", "c", "a", "d"), nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"a", "b", "c"}, accounts.requests())
-	require.Equal(t, contract.ReplayProgress{Next: cursor(4), Complete: true, Counts: contract.ReplayCounts{Synced: 2, Unchanged: 1, Changed: 1, Parked: 1}}, progress)
+	require.Equal(t, []string{"a", "b", "c", "d"}, accounts.requests())
+	require.Equal(t, contract.ReplayProgress{
+		Next: cursor(5), Complete: true, Counts: contract.ReplayCounts{Synced: 2, Unchanged: 1, Changed: 1, Fresh: 1, Parked: 1},
+		Changed: []contract.ReplayChange{{Account: "b", PayloadChange: contract.PayloadChange{Before: "1", After: "2"}}},
+	}, progress)
+}
+
+// TestChangedAccountsAreNamed up to a bound; the count has them all.
+func TestChangedAccountsAreNamed(t *testing.T) {
+	accounts := &fakeAccounts{follow: func(context.Context, string) (result, error) { return result{kind: changed}, nil }}
+	var many []string
+	for i := range contract.MaxChangesNamed + 5 {
+		many = append(many, fmt.Sprint("account-", i))
+	}
+	progress, err := execute(t, accounts, &Kafka{}, input(many...), nil)
+	require.NoError(t, err)
+	require.Len(t, progress.Changed, contract.MaxChangesNamed)
+	require.Equal(t, len(many), progress.Counts.Changed)
+}
+
+// TestResultOf reads what workers, also those of before, say of a call.
+func TestResultOf(t *testing.T) {
+	change := func(before, after string) *contract.PayloadChange {
+		return &contract.PayloadChange{Before: before, After: after}
+	}
+	for _, test := range []struct {
+		served contract.Replayed
+		want   result
+	}{
+		{contract.Replayed{Outcome: contract.OutcomeUnchanged, Payload: change("a", "a")}, result{kind: unchanged}},
+		{contract.Replayed{Outcome: contract.OutcomeUnchanged}, result{kind: unchanged}},
+		{contract.Replayed{Outcome: contract.OutcomeWritten, Payload: change("a", "b")}, result{changed, *change("a", "b")}},
+		{contract.Replayed{Outcome: contract.OutcomeWritten, Payload: change("", "b")}, result{changed, *change("", "b")}},
+		{contract.Replayed{Outcome: contract.OutcomeWritten}, result{kind: changed}},
+		{contract.Replayed{Outcome: contract.OutcomeDeleted, Payload: change("a", "")}, result{changed, *change("a", "")}},
+		{contract.Replayed{Outcome: contract.OutcomeDeleted, Payload: change("", "")}, result{kind: unchanged}},
+		{contract.Replayed{Outcome: contract.OutcomeSkipped}, result{kind: fresh}},
+	} {
+		require.Equal(t, test.want, resultOf(&test.served))
+	}
 }
 
 func TestInFlightIsBounded(t *testing.T) {
 	accounts := &fakeAccounts{follow: func(context.Context, string) (result, error) {
 		time.Sleep(time.Millisecond) // work, not synchronisation
-		return unchanged, nil
+		return result{kind: unchanged}, nil
 	}}
 	var many []string
 	for i := range 50 {
@@ -136,10 +174,12 @@ func TestInFlightIsBounded(t *testing.T) {
 // the cursor or ahead of it; what may have been under way is looked at first.
 func TestSliceResumes(t *testing.T) {
 	in := input("a", "b", "c", "d", "e", "f")
-	progress := contract.ReplayProgress{Next: cursor(2), Ahead: []contract.ReplayCursor{cursor(3)}, Counts: contract.ReplayCounts{Synced: 3, Unchanged: 3}}
-	want := contract.ReplayProgress{Next: cursor(6), Complete: true, Counts: contract.ReplayCounts{Synced: 6, Unchanged: 5, Changed: 1}}
+	progress := contract.ReplayProgress{Next: cursor(2), Ahead: []contract.ReplayCursor{cursor(3)}, Counts: contract.ReplayCounts{Synced: 3, Unchanged: 2, Changed: 1}}
+	progress.Changed = []contract.ReplayChange{{Account: "b"}}
+	want := contract.ReplayProgress{Next: cursor(6), Complete: true, Counts: contract.ReplayCounts{Synced: 6, Unchanged: 4, Changed: 2},
+		Changed: []contract.ReplayChange{{Account: "b"}, {Account: "c"}}}
 	t.Run("from the workflow's progress", func(t *testing.T) {
-		accounts := &fakeAccounts{served: map[string]result{"c": changed}}
+		accounts := &fakeAccounts{served: map[string]result{"c": {kind: changed}}}
 		in := in
 		in.Progress = progress
 		got, err := execute(t, accounts, &Kafka{}, in, nil)
@@ -148,7 +188,7 @@ func TestSliceResumes(t *testing.T) {
 		require.Equal(t, want, got)
 	})
 	t.Run("from a dead bridge's heartbeat", func(t *testing.T) {
-		accounts := &fakeAccounts{served: map[string]result{"c": changed}}
+		accounts := &fakeAccounts{served: map[string]result{"c": {kind: changed}}}
 		got, err := execute(t, accounts, &Kafka{}, in, func(env *testsuite.TestActivityEnvironment) { env.SetHeartbeatDetails(progress) })
 		require.NoError(t, err)
 		require.Equal(t, []string{"e", "f"}, accounts.requests())
@@ -162,11 +202,11 @@ func TestStopKeepsWhatIsOpen(t *testing.T) {
 	stop, asked := make(chan struct{}), make(chan struct{})
 	accounts := &fakeAccounts{follow: func(ctx context.Context, account string) (result, error) {
 		if account != "b" {
-			return unchanged, nil
+			return result{kind: unchanged}, nil
 		}
 		close(asked)
 		<-ctx.Done() // never ends by itself
-		return 0, ctx.Err()
+		return result{}, ctx.Err()
 	}}
 	go func() { <-asked; close(stop) }()
 	var many []string

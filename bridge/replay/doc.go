@@ -18,5 +18,7 @@
 //
 // An account that was signalled and not seen to end, because the process died,
 // is looked at before it is signalled again: a run that closed says which
-// replays it served.
+// replays it served. That spares a run and gives the report the outcome; that it
+// is not called twice rests on the worker, which makes no call for a replay if
+// the row is of one made since the replay began.
 package replay

@@ -7,15 +7,22 @@ import (
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
-// result is what became of one account.
-type result int
+// kind is what became of one account.
+type kind int
 
 const (
-	unchanged result = iota
+	unchanged kind = iota
 	changed
+	fresh    // had been read since the replay began
 	setAside // parked
 	invalid  // a record without an account
 )
+
+// result is what became of one account, and of its payload where that is changed.
+type result struct {
+	kind   kind
+	change contract.PayloadChange
+}
 
 // tracker knows which places are done. Places begin in order and end in any.
 type tracker struct {
@@ -24,11 +31,12 @@ type tracker struct {
 	open   []contract.ReplayCursor // begun and not done, in order
 	ahead  []contract.ReplayCursor // done, behind the first that is open
 	counts contract.ReplayCounts
-	end    bool // the source is exhausted
+	named  []contract.ReplayChange // some of those that are changed
+	end    bool                    // the source is exhausted
 }
 
 func newTracker(p contract.ReplayProgress) *tracker {
-	return &tracker{next: p.Next, ahead: slices.Clone(p.Ahead), counts: p.Counts}
+	return &tracker{next: p.Next, ahead: slices.Clone(p.Ahead), counts: p.Counts, named: slices.Clone(p.Changed)}
 }
 
 // begin says that the place is under way.
@@ -53,21 +61,26 @@ func (t *tracker) reach(at contract.ReplayCursor) {
 	}
 }
 
-// done says what became of a place that was begun.
-func (t *tracker) done(at contract.ReplayCursor, r result) {
+// done says what became of a place that was begun, and of its account.
+func (t *tracker) done(at contract.ReplayCursor, account string, r result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i := slices.Index(t.open, at); i >= 0 {
 		t.open = slices.Delete(t.open, i, i+1)
 	}
 	t.ahead = append(t.ahead, at)
-	switch r {
+	switch r.kind {
 	case unchanged:
 		t.counts.Synced++
 		t.counts.Unchanged++
 	case changed:
 		t.counts.Synced++
 		t.counts.Changed++
+		if len(t.named) < contract.MaxChangesNamed {
+			t.named = append(t.named, contract.ReplayChange{Account: account, PayloadChange: r.change})
+		}
+	case fresh:
+		t.counts.Fresh++
 	case setAside:
 		t.counts.Parked++
 	case invalid:
@@ -95,6 +108,6 @@ func (t *tracker) progress() contract.ReplayProgress {
 	}
 	// Places that Next has passed need no entry of their own any more.
 	t.ahead = slices.DeleteFunc(t.ahead, func(at contract.ReplayCursor) bool { return at.Before(p.Next) })
-	p.Ahead = slices.Clone(t.ahead)
+	p.Ahead, p.Changed = slices.Clone(t.ahead), slices.Clone(t.named)
 	return p
 }

@@ -17,6 +17,9 @@ const (
 	// replayStop is below restGrace: a replay that is told to stop comes back
 	// with its progress within a second.
 	replayStop = 1500 * time.Millisecond
+	// replayBeat is how often a replay tells how far it is, and learns that it is
+	// to pause or to end. Left to itself the SDK asks every 8 s.
+	replayBeat = time.Second
 	// replayRetry is how long a worker that did not start waits.
 	replayRetry = 5 * time.Second
 )
@@ -59,6 +62,7 @@ func (b *Bridge) hostReplays(ctx context.Context, activity *replay.Activity) err
 	host := worker.New(b.deps.Temporal, contract.ReplayTaskQueue(b.config.Common.Queue()), worker.Options{
 		DisableWorkflowWorker:              true,
 		MaxConcurrentActivityExecutionSize: replaySlots,
+		MaxHeartbeatThrottleInterval:       replayBeat,
 		WorkerStopTimeout:                  replayStop,
 		OnFatalError: func(err error) {
 			select {

@@ -30,7 +30,8 @@ func TestPayloads(t *testing.T) {
 	through := []contract.Through{{Source: accounts, Position: contract.Position{Epoch: 4, Offset: 6}}}
 	progress := contract.ReplayProgress{
 		Next: contract.ReplayCursor{Range: 1, Offset: 7}, Ahead: []contract.ReplayCursor{{Range: 1, Offset: 9}}, Complete: true,
-		Counts: contract.ReplayCounts{Synced: 5, Unchanged: 3, Changed: 2, Parked: 1, Invalid: 4},
+		Counts:  contract.ReplayCounts{Synced: 5, Unchanged: 3, Changed: 2, Fresh: 6, Parked: 1, Invalid: 4},
+		Changed: []contract.ReplayChange{{Account: "alice", PayloadChange: contract.PayloadChange{Before: "0123456789ab", After: "ba9876543210"}}},
 	}
 	for name, payload := range map[string]any{
 		"changes":             contract.Changes{Ranges: pending, Settings: settings},
@@ -49,13 +50,16 @@ func TestPayloads(t *testing.T) {
 			Outcome: contract.OutcomeWritten, CalledAt: at(30), Version: version("2026-11-30T12:00:00.5Z"),
 		},
 		"account-sync-input-replay": contract.AccountSyncInput{Account: "alice", Settings: settings,
-			Replays: []contract.ReplayRequest{{ID: "r2", Operator: "ada"}}, Replayed: &contract.Replayed{IDs: []string{"r1"}, Outcome: contract.OutcomeUnchanged}},
-		"account-sync-result-replay": contract.AccountSyncResult{CalledAt: at(30), Outcome: contract.OutcomeUnchanged,
-			Replayed: &contract.Replayed{IDs: []string{"r1"}, Outcome: contract.OutcomeUnchanged}},
-		"sync-input-replay": contract.SyncInput{Account: "alice", ReplayID: "r1,r2", Settings: settings},
-		"replay-request":    contract.ReplayRequest{ID: "r1", Operator: "ada"},
+			Replays: []contract.ReplayRequest{{ID: "r2", Operator: "ada", Since: at(20)}}, Replayed: &contract.Replayed{IDs: []string{"r1"}, Outcome: contract.OutcomeUnchanged}},
+		"account-sync-result-replay": contract.AccountSyncResult{CalledAt: at(30), Outcome: contract.OutcomeWritten,
+			Replayed: &contract.Replayed{IDs: []string{"r1"}, Outcome: contract.OutcomeWritten, Payload: &contract.PayloadChange{Before: "0123456789ab", After: "ba9876543210"}}},
+		"sync-input-replay": contract.SyncInput{Account: "alice", ReplayID: "r1,r2", ReplaySince: at(20), Settings: settings},
+		"sync-result-replay": contract.SyncResult{Outcome: contract.OutcomeWritten, CalledAt: at(30),
+			Payload: &contract.PayloadChange{Before: "0123456789ab", After: "ba9876543210"}},
+		"replay-request":     contract.ReplayRequest{ID: "r1", Operator: "ada", Since: at(20)},
+		"replay-request-old": contract.ReplayRequest{ID: "r1", Operator: "ada"},
 		"replay-input": contract.ReplayInput{ID: "r1", Operator: "ada", Reason: "drill", What: "accounts/0 from 5 to 9", InFlight: 20, MaxPerSecond: 2.5,
-			Ranges: []contract.ReplayRange{{Topic: "accounts", From: 5, To: 9}}, Paused: true, Progress: progress},
+			Ranges: []contract.ReplayRange{{Topic: "accounts", From: 5, To: 9}}, Began: at(20), Paused: true, Progress: progress},
 		"replay-input-accounts": contract.ReplayInput{ID: "r1", Operator: "ada", Reason: "drill", What: "1 account", InFlight: 20, Accounts: []string{"alice"}},
 		"replay-state": contract.ReplayState{ID: "r1", Operator: "ada", Reason: "drill", What: "accounts/0 from 5 to 9", Accounts: 3,
 			Ranges: []contract.ReplayRange{{Topic: "accounts", From: 5, To: 9}}, Paused: true, Progress: progress},

@@ -166,9 +166,11 @@ type SyncInput struct {
 	// nothing about anybody else.
 	Parked bool `json:"parked,omitempty"`
 	// ReplayID names the replays that asked for the call, see [ReplayIDs]. With
-	// one it is made whatever the row covers, and Pending may be empty.
-	ReplayID string   `json:"replay_id,omitempty"`
-	Settings Settings `json:"settings"`
+	// one it is made whatever the row covers, and Pending may be empty; but the
+	// row of a call at or after ReplaySince serves them as well, see [Since].
+	ReplayID    string    `json:"replay_id,omitempty"`
+	ReplaySince time.Time `json:"replay_since,omitzero"`
+	Settings    Settings  `json:"settings"`
 }
 
 // SyncResult is the result of [Sync].
@@ -183,6 +185,9 @@ type SyncResult struct {
 	// Version is that of the response, or the row's where the call was skipped;
 	// zero where upstream has none.
 	Version Version `json:"version,omitzero"`
+	// Payload is what the call did to the payload. Only of calls that a replay
+	// asked for.
+	Payload *PayloadChange `json:"payload,omitempty"`
 }
 
 // Classes of a failed attempt.

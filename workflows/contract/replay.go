@@ -3,6 +3,7 @@ package contract
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // Names of a replay that are registered with Temporal.
@@ -39,12 +40,45 @@ func ReplayTaskQueue(queue string) string { return queue + "-replay" }
 type ReplayRequest struct {
 	ID       string `json:"id"`
 	Operator string `json:"operator"`
+	// Since is when the replay began, in Temporal's clock. A call since then
+	// serves it, whoever asked for that call. Zero, as bridges of before say:
+	// only a call of its own does.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// Since returns from when on a call serves all of the requests; zero where one
+// of them insists on a call of its own.
+func Since(requests []ReplayRequest) time.Time {
+	var latest time.Time
+	for _, r := range requests {
+		if r.Since.IsZero() {
+			return time.Time{}
+		}
+		if r.Since.After(latest) {
+			latest = r.Since
+		}
+	}
+	return latest
 }
 
 // Replayed says which replays a run's call served.
 type Replayed struct {
 	IDs     []string `json:"ids"`
 	Outcome Outcome  `json:"outcome"`
+	// Payload is what the call did to the payload; nil where there was none, or
+	// a worker of before made it.
+	Payload *PayloadChange `json:"payload,omitempty"`
+}
+
+// HashDigits is how much of a payload's hash enters Temporal: enough to tell
+// payloads apart and to find the whole hash in the sync log.
+const HashDigits = 12
+
+// PayloadChange are the first [HashDigits] of a payload's hash before and after a
+// call; "" for none.
+type PayloadChange struct {
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
 }
 
 // Serves reports whether the replay is among those that were served; a nil r
@@ -92,6 +126,8 @@ type ReplayInput struct {
 	// InFlight is how many accounts are under way at a time. Few, so that live
 	// changes find short queues.
 	InFlight int `json:"in_flight"`
+	// Began is when the replay began, in Temporal's clock; the workflow sets it.
+	Began time.Time `json:"began,omitzero"`
 	// Paused and Progress are the state that goes from run to run.
 	Paused   bool           `json:"paused,omitempty"`
 	Progress ReplayProgress `json:"progress,omitzero"`
@@ -119,6 +155,18 @@ type ReplayProgress struct {
 	Ahead    []ReplayCursor `json:"ahead,omitempty"`
 	Complete bool           `json:"complete,omitempty"`
 	Counts   ReplayCounts   `json:"counts"`
+	// Changed names some of the accounts in Counts.Changed: the first
+	// [MaxChangesNamed] of them.
+	Changed []ReplayChange `json:"changed,omitempty"`
+}
+
+// MaxChangesNamed bounds what a replay carries along in heartbeats and history.
+const MaxChangesNamed = 20
+
+// ReplayChange is an account whose payload a replay found to be another.
+type ReplayChange struct {
+	Account string `json:"account"`
+	PayloadChange
 }
 
 // ReplayCounts is the report of a replay.
@@ -126,12 +174,13 @@ type ReplayCounts struct {
 	Synced    int `json:"synced"`    // accounts called and written
 	Unchanged int `json:"unchanged"` // of these: the payload's hash is what it was
 	Changed   int `json:"changed"`   // of these: it is another, or the account is gone upstream
+	Fresh     int `json:"fresh"`     // accounts that had been read since the replay began: not called again
 	Parked    int `json:"parked"`    // accounts that failed; they are retried on their own
 	Invalid   int `json:"invalid"`   // records without a usable account key
 }
 
 // Accounts is how many accounts are done.
-func (c ReplayCounts) Accounts() int { return c.Synced + c.Parked }
+func (c ReplayCounts) Accounts() int { return c.Synced + c.Fresh + c.Parked }
 
 // ReplayState answers [QueryReplay], and is the result of [Replay].
 type ReplayState struct {
