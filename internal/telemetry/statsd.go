@@ -22,38 +22,64 @@ type Statsd struct {
 
 // Open returns a tally of metrics that go to the agent which the environment
 // names, and what closes them; where it names none they are tallied only. An
-// agent that is not there yet is no error: sending never blocks, and what is dropped is counted in
-// datadog.dogstatsd.client.* and logged at most once a minute.
+// agent that is not there yet is no error: sending never blocks, and packets that
+// are lost are counted in [Totals] and logged at most once a minute.
 func Open(pipeline, version string, logger *slog.Logger) (*Tally, func() error, error) {
 	if os.Getenv("DD_AGENT_HOST") == "" && os.Getenv("DD_DOGSTATSD_URL") == "" {
 		logger.Info("metrics stay on the status page; set DD_AGENT_HOST or DD_DOGSTATSD_URL to send them to Datadog")
 		return NewTally(Discard), func() error { return nil }, nil
 	}
+	lost := &losses{logger: logger, interval: time.Minute}
 	c, err := statsd.New("",
 		statsd.WithNamespace("quiesce."),
 		statsd.WithTags([]string{"pipeline:" + pipeline, "version:" + version}),
 		statsd.WithExtendedClientSideAggregation(),
-		statsd.WithErrorHandler(sparse(logger, time.Minute)),
+		statsd.WithErrorHandler(lost.add),
 	)
 	if err != nil {
-		return nil, nil, fmt.Errorf("DD_AGENT_HOST, DD_DOGSTATSD_URL: %w", err)
+		return nil, nil, fmt.Errorf("%s: correct it, or unset it to send no metrics: %w", agent(), err)
 	}
-	return NewTally(&Statsd{client: c}), c.Close, nil
+	tally := NewTally(&Statsd{client: c})
+	tally.lost = lost
+	return tally, c.Close, nil
 }
 
-// sparse logs the first error and then one per interval: an agent that is down
-// fails every flush.
-func sparse(logger *slog.Logger, interval time.Duration) func(error) {
-	var mu sync.Mutex
-	var next time.Time
-	return func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if now := time.Now(); now.After(next) {
-			next = now.Add(interval)
-			logger.Warn("metrics are not reaching the agent", "error", err)
-		}
+// agent names the setting that says where the agent is, with its value.
+func agent() string {
+	if url := os.Getenv("DD_DOGSTATSD_URL"); url != "" {
+		return "DD_DOGSTATSD_URL=" + url
 	}
+	return "DD_AGENT_HOST=" + os.Getenv("DD_AGENT_HOST")
+}
+
+// losses are the packets that did not get to the agent. It logs the first and
+// then one per interval: an agent that is down fails every flush.
+type losses struct {
+	logger   *slog.Logger
+	interval time.Duration
+
+	mu      sync.Mutex
+	packets int64
+	next    time.Time // when the log says so again
+}
+
+func (l *losses) add(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.packets++
+	if now := time.Now(); now.After(l.next) {
+		l.next = now.Add(l.interval)
+		l.logger.Warn("metrics are not reaching the agent", "agent", agent(), "lost_packets", l.packets, "error", err)
+	}
+}
+
+func (l *losses) count() int64 {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.packets
 }
 
 // Count implements [Metrics].

@@ -17,6 +17,7 @@ const recentTimings = 512
 // passed on only. It is safe for concurrent use.
 type Tally struct {
 	next Metrics
+	lost *losses // nil where nothing is sent
 
 	mu      sync.Mutex
 	counts  map[string]int64
@@ -33,6 +34,9 @@ type Totals struct {
 	Gauges map[string]float64 `json:"gauges"`
 	// Timings are the latest values of each timing, whatever their tags.
 	Timings map[string]Percentiles `json:"timings"`
+	// LostPackets are those that did not get to the agent, as far as can be
+	// known: UDP to another machine never says.
+	LostPackets int64 `json:"lost_packets"`
 }
 
 // Percentiles of the latest 512 values of a timing.
@@ -104,7 +108,7 @@ func (t *Tally) Timing(name string, d time.Duration, tags ...string) {
 func (t *Tally) Totals() Totals {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	totals := Totals{Counts: maps.Clone(t.counts), Gauges: maps.Clone(t.gauges), Timings: map[string]Percentiles{}}
+	totals := Totals{Counts: maps.Clone(t.counts), Gauges: maps.Clone(t.gauges), Timings: map[string]Percentiles{}, LostPackets: t.lost.count()}
 	for name, kept := range t.timings {
 		sorted := slices.Sorted(slices.Values(kept.recent))
 		totals.Timings[name] = Percentiles{
