@@ -24,9 +24,21 @@ func commands() []process.Command {
 
 func runCommand(settings *service.Config) process.Command {
 	return process.Command{
-		Name:     "run",
-		Summary:  "Consume changes, hand them to Temporal, commit what is covered.",
-		Help:     "Runs until SIGINT or SIGTERM, then commits, leaves the group and exits.",
+		Name:    "run",
+		Summary: "Consume changes, hand them to Temporal, commit what is covered.",
+		Help: `Reads the records of KAFKA_TOPICS, each of which says that an account has changed,
+and starts or signals one Temporal workflow per account; workers do the rest. An
+offset is committed once every change up to it is covered by a call, so any number
+of bridges may run, and any of them be killed.
+
+Runs until SIGINT or SIGTERM, then commits, leaves the group and exits; a second
+signal ends it at once. What it is doing is on the page at STATUS_ADDR.`,
+		Needs: "PIPELINE, KAFKA_BROKERS, KAFKA_TOPICS, DEAD_LETTER_TOPIC (unless BAD_RECORD is stop or skip),\n" +
+			"and Temporal at TEMPORAL_ADDRESS",
+		Examples: []string{
+			"run --pipeline accounts --kafka-brokers localhost:9092 --kafka-topics account-changes --dead-letter-topic account-changes-dead-letters",
+			"run    # with all of that in the environment; bridge config shows what it would use",
+		},
 		Settings: []any{settings},
 		Validate: func() error { return settings.Validate() },
 		Run: func(ctx context.Context, i *process.Invocation) error {
@@ -71,7 +83,9 @@ func leaseCommand(settings *service.Config) process.Command {
 		Summary: "Print every lease in force with its derivation, or that of a batch.",
 		Help: `With --batch, --timeout and --overhead it answers for a batch of that size:
 bound = ceil(batch / concurrency) x (timeout + overhead), lease = bound x 1.5,
-and whether that is within MAX_DETECTION_DELAY. Exit status 1 if it is not.`,
+and whether that is within MAX_DETECTION_DELAY. Exit status 1 if it is not.
+A lease is the time within which something must have made progress.`,
+		Examples: []string{"lease", "lease --batch 500 --timeout 2s --overhead 100ms", "lease --json"},
 		Settings: []any{settings},
 		Flags: func(flags *flag.FlagSet) {
 			flags.IntVar(&batch.Size, "batch", 0, "Size of the batch.")

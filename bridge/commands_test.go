@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quiesce-io/quiesce/internal/process"
+	"github.com/quiesce-io/quiesce/internal/process/processtest"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -96,3 +97,5 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	require.Contains(t, stdout, "KAFKA_SASL_PASSWORD=[redacted]")
 	require.NotContains(t, stdout+stderr, "hush")
 }
+
+func TestExamplesAreAccepted(t *testing.T) { processtest.RequireExamples(t, commands()) }

@@ -162,6 +162,13 @@ whatever its row says, together with live changes that wait for their call. Its
 calls come after live ones. Consumer offsets are neither read nor moved. The
 sync log names the replay of every call it causes. Running bridges do the work.
 replay list, show, pause, resume and cancel look after it.`,
+		Needs: "--reason, one of --records, --since, --accounts, --accounts-file and --parked; the bridge's settings, and Temporal",
+		Examples: []string{
+			`replay --since 2h --reason "upstream served old data" --dry-run`,
+			`replay --records account-changes/3/1000-1999 --reason "mapping was wrong"`,
+			`replay --accounts account-7,account-9 --reason "ticket 123" --detach`,
+			`replay --parked "HTTP 500" --reason "upstream is mended"`,
+		},
 		Settings: []any{settings},
 		Flags:    flags.bind,
 		Validate: func() error { return errors.Join(settings.validate(), flags.validate()) },
@@ -347,6 +354,7 @@ func replayControl(name, summary string, do func(context.Context, *process.Invoc
 	common, asJSON := process.DefaultCommon(""), false
 	return process.Command{
 		Name: "replay " + name, Summary: summary, Settings: []any{&common},
+		Needs: "PIPELINE and Temporal", Examples: []string{"replay " + strings.Replace(name, "ID", "20260131-120000-abcd", 1)},
 		Flags:    func(flags *flag.FlagSet) { flags.BoolVar(&asJSON, "json", false, "Print JSON.") },
 		Validate: func() error { return common.Validate() },
 		Run: func(ctx context.Context, i *process.Invocation) error {

@@ -34,6 +34,8 @@ func whereCommand(settings *service.Config) process.Command {
 committed, dead-lettered. The bridge at --status (STATUS_ADDR) is asked first:
 only it knows what it has in hand. Where none answers, or the record is done,
 Kafka and Temporal are read; that needs no bridge.`,
+		Needs:    "PIPELINE, KAFKA_BROKERS, KAFKA_TOPICS, DEAD_LETTER_TOPIC, as the bridge has them, and Temporal",
+		Examples: []string{"where account-changes/3/1841", "where account-changes/3/1841 --status http://bridge-0:8081 --json"},
 		Settings: []any{settings},
 		Validate: func() error {
 			kafka := settings.Kafka

@@ -123,6 +123,8 @@ func auditCommand() process.Command {
 		Help: `Merges the sync log, the account's runs in Temporal and, where KAFKA_BROKERS is
 set, the group's committed offsets. What retention has dropped is named.
 An account that is called verify or export goes behind --: audit -- verify.`,
+		Needs:    "PIPELINE, SPANNER_DATABASE and Temporal; for --record KAFKA_BROKERS and KAFKA_TOPICS, too",
+		Examples: []string{"audit account-7", "audit account-7 --since 24h --json", "audit --record account-changes/3/1841"},
 		Settings: []any{settings}, Validate: settings.validate,
 		Flags: func(flags *flag.FlagSet) {
 			window.flags(flags)
@@ -185,6 +187,8 @@ call without a change or a replay; calls per second within UPSTREAM_RPS; rows eq
 to the last sync's hash; no parked run ended by hand with changes pending; and, where
 KAFKA_BROKERS is set, every committed record covered, pending in an open run, or a
 dead letter. Prints what it looked at and every violation.`,
+		Needs:    "PIPELINE, SPANNER_DATABASE and Temporal; UPSTREAM_RPS and KAFKA_* for what they are about",
+		Examples: []string{"audit verify --since 25h", "audit verify --since 2026-01-02T00:00:00Z --until 2026-01-03T00:00:00Z --json"},
 		Settings: []any{settings}, Validate: settings.validate,
 		Flags: func(flags *flag.FlagSet) {
 			window.flags(flags)
@@ -219,7 +223,9 @@ func auditExportCommand() process.Command {
 	return process.Command{
 		Name:     "audit export",
 		Summary:  "Write the sync log of a window, for other tools.",
-		Help:     "The schema is described in docs/audit.md; it is only ever extended.",
+		Help:     "The schema is described in docs/audit.md; it is only ever extended. Counts go to stderr.",
+		Needs:    "PIPELINE and SPANNER_DATABASE",
+		Examples: []string{"audit export --since 24h > syncs.jsonl", "audit export --since 24h --format csv > syncs.csv"},
 		Settings: []any{&settings.Store, &settings.Common},
 		Validate: func() error { return errors.Join(settings.Common.Validate(), settings.Store.Validate()) },
 		Flags: func(flags *flag.FlagSet) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -24,6 +25,7 @@ func budgetCommands(common *process.Common) []process.Command {
 	command := func(name, summary, help string, do func(context.Context, *process.Invocation, budget.Temporal) (contract.BudgetStatus, error)) process.Command {
 		return process.Command{
 			Name: "budget " + name, Summary: summary, Help: help,
+			Needs: "PIPELINE, Temporal and a running worker", Examples: []string{"budget " + strings.Replace(name, "RPS", "25", 1)},
 			Settings: []any{common},
 			Flags:    func(flags *flag.FlagSet) { flags.BoolVar(&asJSON, "json", false, "Print JSON.") },
 			Validate: func() error { return common.Validate() },

@@ -28,9 +28,20 @@ func commands() []process.Command {
 
 func runCommand(settings *service.Config) process.Command {
 	return process.Command{
-		Name:     "run",
-		Summary:  "Execute account syncs: wait, call upstream once, write the row.",
-		Help:     "Runs until SIGINT or SIGTERM, then finishes calls and writes under way and exits.",
+		Name:    "run",
+		Summary: "Execute account syncs: wait, call upstream once, write the row.",
+		Help: `Waits until an account's changes have settled, takes a permit from the fleet's call
+budget, makes one upstream call for all of them, and writes the row and a line of
+the sync log. Any number of workers may run, and any of them be killed. The tables
+must exist: worker migrate creates them.
+
+Runs until SIGINT or SIGTERM, then finishes calls and writes under way and exits;
+a second signal ends it at once. What it is doing is on the page at STATUS_ADDR.`,
+		Needs: "PIPELINE, UPSTREAM_URL, UPSTREAM_RPS, SPANNER_DATABASE, and Temporal at TEMPORAL_ADDRESS",
+		Examples: []string{
+			"run --pipeline accounts --upstream-url 'http://localhost:8090/accounts/{account}' --upstream-rps 50 --spanner-database projects/p/instances/i/databases/d",
+			"run    # with all of that in the environment; worker config shows what it would use",
+		},
 		Settings: []any{settings},
 		Validate: func() error { return settings.Validate() },
 		Run: func(ctx context.Context, _ *process.Invocation) error {
@@ -81,7 +92,9 @@ func migrateCommand() process.Command {
 	return process.Command{
 		Name:     "migrate",
 		Summary:  "Create the Spanner tables or add what they lack.",
-		Help:     "The database must exist. Nothing is ever dropped or retyped, and tables that would need that are refused; running it again does nothing.",
+		Help:     "The database must exist. Nothing is ever dropped or retyped, and tables that would need\nthat are refused; running it again does nothing.",
+		Needs:    "SPANNER_DATABASE",
+		Examples: []string{"migrate --dry-run", "migrate --spanner-database projects/p/instances/i/databases/d"},
 		Settings: []any{&settings.Store, &settings.Common},
 		Flags: func(flags *flag.FlagSet) {
 			flags.BoolVar(&dryRun, "dry-run", false, "Print the statements and run none.")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quiesce-io/quiesce/internal/process"
+	"github.com/quiesce-io/quiesce/internal/process/processtest"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -52,3 +53,5 @@ func TestUnknownCommand(t *testing.T) {
 	require.Equal(t, process.ExitUsage, code)
 	require.Contains(t, stderr, `there is no command "parked lits"`)
 }
+
+func TestExamplesAreAccepted(t *testing.T) { processtest.RequireExamples(t, commands()) }

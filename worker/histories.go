@@ -33,6 +33,8 @@ func historiesCommand() process.Command {
 		Help: `Downloads the newest histories of the pipeline, open and closed, of each workflow
 type and build, and replays them. Run it with a new build before it is deployed.
 --save keeps what was downloaded, --from replays such a directory instead.`,
+		Needs:    "PIPELINE and Temporal; nothing with --from",
+		Examples: []string{"histories verify --since 24h", "histories verify --save histories/", "histories verify --from histories/"},
 		Settings: []any{&common},
 		Flags: func(flags *flag.FlagSet) {
 			jsonFlag(&asJSON)(flags)

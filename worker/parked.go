@@ -17,6 +17,13 @@ import (
 	"github.com/quiesce-io/quiesce/worker/parked"
 )
 
+var parkedExamples = map[string][]string{
+	"list":              {"parked list", "parked list --class transient --older-than 1h", "parked list --json > shown.json"},
+	"show ACCOUNT":      {"parked show account-7"},
+	"retry [ACCOUNT]":   {"parked retry account-7", "parked retry --all --class transient --older-than 1h"},
+	"discard [ACCOUNT]": {`parked discard account-7 --reason "test data"`, `parked discard --all --from shown.json --reason "closed accounts"`},
+}
+
 // parkedCommands are the commands on parked accounts.
 func parkedCommands(common *process.Common) []process.Command {
 	var flags parkedFlags
@@ -24,6 +31,7 @@ func parkedCommands(common *process.Common) []process.Command {
 		return process.Command{
 			Name: "parked " + name, Summary: summary, Help: help,
 			Settings: []any{common}, Flags: bind,
+			Needs: "PIPELINE and Temporal", Examples: parkedExamples[name],
 			Validate: func() error { return errors.Join(common.Validate(), flags.validate()) },
 			Run: func(ctx context.Context, i *process.Invocation) error {
 				if err := flags.choice(i.Args); err != nil {
@@ -36,7 +44,9 @@ func parkedCommands(common *process.Common) []process.Command {
 		}
 	}
 	return []process.Command{
-		command("list", "List the accounts that have been set aside.", "", flags.filters,
+		command("list", "List the accounts that have been set aside.",
+			"An account is parked when it keeps failing while others succeed. It retries on its own, from every\n"+
+				"10 s to every 10 minutes; its changes stay with its workflow.", flags.filters,
 			func(ctx context.Context, i *process.Invocation, accounts *parked.Accounts) error {
 				return listParked(ctx, i, accounts, flags)
 			}),
@@ -50,8 +60,9 @@ func parkedCommands(common *process.Common) []process.Command {
 				return retryParked(ctx, i, accounts, flags)
 			}),
 		command("discard [ACCOUNT]", "Give up the pending changes of a parked account, or of all that the filters choose.",
-			"Drops the changes that it prints, or, with --from, those in the output of `parked list --json`; never changes that came later. "+
-				"The sync log records who and why, and the account is released: its next change is synced as usual.", flags.discard,
+			"Drops the changes that it prints, or, with --from, those in the output of `parked list --json`; never\n"+
+				"changes that came later. The sync log records who and why, and the account is released: its next\n"+
+				"change is synced as usual.", flags.discard,
 			func(ctx context.Context, i *process.Invocation, accounts *parked.Accounts) error {
 				return discardParked(ctx, i, accounts, flags)
 			}),

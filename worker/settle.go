@@ -26,8 +26,10 @@ func settleCommand() process.Command {
 	return process.Command{
 		Name:    "settle report",
 		Summary: "Tell from the sync log how long upstream takes, and whether SETTLE_TIME is long enough.",
-		Help: "Needs CHANGE_VERSION on bridges and UPSTREAM_VERSION on workers: without versions nobody can know. " +
-			"It reads all of the sync log's table.",
+		Help: "Tells only where bridges have CHANGE_VERSION and workers UPSTREAM_VERSION: without versions nobody can\n" +
+			"know. It reads all of the sync log's table.",
+		Needs:    "SPANNER_DATABASE, and SETTLE_TIME and MAX_CLOCK_SKEW as bridges have them",
+		Examples: []string{"settle report", "settle report --since 168h --json"},
 		Settings: []any{&settings},
 		Validate: func() error { return errors.Join(settings.Settle.Validate(), settings.Store.Validate()) },
 		Flags: func(flags *flag.FlagSet) {

@@ -28,6 +28,8 @@ func versionsCommands() []process.Command {
 	return []process.Command{
 		{
 			Name: "versions list", Summary: "List the versions of versioned workers, and which one works.",
+			Help:  "Workers are versioned where they run with WORKER_VERSIONING=true.",
+			Needs: "PIPELINE and Temporal", Examples: []string{"versions list"},
 			Settings: []any{&common}, Flags: jsonFlag(&asJSON), Validate: func() error { return common.Validate() },
 			Run: func(ctx context.Context, i *process.Invocation) error {
 				return with(ctx, func(ctx context.Context, p *deployment.Pipeline) error {
@@ -45,6 +47,8 @@ func versionsCommands() []process.Command {
 		{
 			Name: "versions use VERSION", Summary: "Give a version of the workers all work, or a part of it.",
 			Help:     "Its workers must be running. --ramp gives it a part of the work beside the current version.",
+			Needs:    "PIPELINE and Temporal",
+			Examples: []string{"versions use v1.3.0 --ramp 10", "versions use v1.3.0"},
 			Settings: []any{&common},
 			Flags: func(flags *flag.FlagSet) {
 				flags.IntVar(&ramp, "ramp", ramp, "Percent of the work that it gets; 100 makes it the current version.")

@@ -26,8 +26,9 @@ func withBuiltins(binary string, commands []Command) []Command {
 		}
 	}
 	return append(commands[:len(commands):len(commands)], Command{
-		Name:    "version",
-		Summary: "Print version, build and Go version.",
+		Name:     "version",
+		Summary:  "Print version, build and Go version.",
+		Examples: []string{"version"},
 		Run: func(_ context.Context, i *Invocation) error {
 			_, err := fmt.Fprintf(i.Stdout, "%s %s (build %s, %s)\n", binary, Version, BuildID, runtime.Version())
 			return err
@@ -46,6 +47,7 @@ func healthCommand(binary string, run []any) Command {
 		Name:     "health",
 		Summary:  "Ask the process at STATUS_ADDR whether it is ready.",
 		Help:     "For health checks of containers: exit status 0 if /readyz says so, 1 with its reason if not.",
+		Examples: []string{"health", "health --status-addr 127.0.0.1:8081"},
 		Settings: []any{&settings},
 		Run: func(ctx context.Context, i *Invocation) error {
 			return checkHealth(ctx, binary, settings.StatusAddr, i.Stdout)

@@ -29,6 +29,10 @@ type Command struct {
 	Name    string
 	Summary string // one line
 	Help    string // what else there is to know, may be empty
+	// Needs names the settings without which it does not work, may be empty.
+	Needs string
+	// Examples are command lines without the binary's name.
+	Examples []string
 	// Settings are pointers to the structs that the command loads, see
 	// package config.
 	Settings []any
@@ -71,17 +75,18 @@ func Run(ctx context.Context, binary string, args []string, commands []Command, 
 
 func runIn(ctx context.Context, environ []string, binary string, args []string, commands []Command, lookup func(string) (string, bool), stdout, stderr io.Writer) int {
 	commands = withBuiltins(binary, commands)
-	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+	if len(args) == 0 {
+		usage(stderr, binary, commands)
+		return ExitUsage
+	}
+	args = familiar(args)
+	if isHelp(args[0]) {
 		usage(stdout, binary, commands)
-		if len(args) == 0 {
-			return ExitUsage
-		}
 		return ExitOK
 	}
 	command, rest, ok := find(commands, args)
 	if !ok {
-		fmt.Fprintf(stderr, "%s: there is no command %q; see %s help\n", binary, strings.Join(args[:min(2, len(args))], " "), binary)
-		return ExitUsage
+		return unknown(stdout, stderr, binary, args, commands)
 	}
 	set := config.Bind(binary+" "+command.Name, command.Settings...)
 	if command.Flags != nil {
@@ -105,6 +110,53 @@ func runIn(ctx context.Context, environ []string, binary string, args []string, 
 		return fail(stderr, binary, command, err)
 	}
 	return ExitOK
+}
+
+// familiar turns what people type out of habit into commands of ours: "help
+// COMMAND" and "--version".
+func familiar(args []string) []string {
+	switch {
+	case args[0] == "help" && len(args) > 1:
+		return append(args[1:len(args):len(args)], "--help")
+	case args[0] == "--version" || args[0] == "-version":
+		return append([]string{"version"}, args[1:]...)
+	}
+	return args
+}
+
+func isHelp(arg string) bool {
+	return arg == "help" || arg == "-h" || arg == "-help" || arg == "--help"
+}
+
+// unknown answers for args that begin with no command. The first word of some
+// commands, alone or with --help, is a question for those.
+func unknown(stdout, stderr io.Writer, binary string, args []string, commands []Command) int {
+	var family []Command
+	for _, c := range commands {
+		if words := c.words(); len(words) > 1 && words[0] == args[0] {
+			family = append(family, c)
+		}
+	}
+	switch {
+	case len(family) > 0 && len(args) > 1 && isHelp(args[1]):
+		usage(stdout, binary, family)
+		return ExitOK
+	case len(family) > 0 && len(args) == 1:
+		usage(stderr, binary, family)
+		return ExitUsage
+	}
+	wanted := args[0]
+	if len(family) > 0 {
+		wanted += " " + args[1]
+	} else {
+		family = commands
+	}
+	var names []string
+	for _, c := range family {
+		names = append(names, strings.Join(c.words(), " "))
+	}
+	fmt.Fprintf(stderr, "%s: there is no command %q; want one of: %s\n", binary, wanted, strings.Join(names, ", "))
+	return ExitUsage
 }
 
 // find returns the command whose name args begin with; names may have two words.
@@ -174,23 +226,60 @@ func usage(w io.Writer, binary string, commands []Command) {
 	for _, c := range commands {
 		fmt.Fprintf(w, "  %-*s  %s\n", width, c.Name, c.Summary)
 	}
-	fmt.Fprintf(w, "\nEvery setting is an environment variable and a flag: SETTLE_TIME is --settle-time.\n%s COMMAND --help lists what a command takes.\n", binary)
+	fmt.Fprintf(w, `
+Every setting is an environment variable and a flag: SETTLE_TIME is --settle-time.
+%s
+%s
+%s COMMAND --help says what a command needs and takes, with examples.
+`, outsideSettings, exitCodes, binary)
 }
+
+const (
+	outsideSettings = "Temporal is found by the standard TEMPORAL_* variables (TEMPORAL_ADDRESS, default localhost:7233;\n" +
+		"TEMPORAL_NAMESPACE, default default), Datadog's agent by DD_*, a Spanner emulator by SPANNER_EMULATOR_HOST."
+	exitCodes = "Exit status: 0 done; 1 tried and failed; 2 settings or arguments are wrong, and nothing was done."
+)
 
 func help(w io.Writer, binary string, command Command, set *config.Set) {
 	fmt.Fprintf(w, "usage: %s %s [flags]\n\n%s\n", binary, command.Name, command.Summary)
 	if command.Help != "" {
 		fmt.Fprintf(w, "\n%s\n", command.Help)
 	}
+	if command.Needs != "" {
+		fmt.Fprintf(w, "\nNeeds %s.\n", command.Needs)
+	}
+	if len(command.Examples) > 0 {
+		fmt.Fprintln(w, "\nExamples:")
+	}
+	for _, example := range command.Examples {
+		fmt.Fprintf(w, "  %s %s\n", binary, example)
+	}
 	settings := map[string]config.Setting{}
 	for _, s := range set.Settings() {
 		settings[s.Flag] = s
 	}
-	fmt.Fprintln(w)
-	set.Flags.VisitAll(func(f *flag.Flag) {
-		origin := ""
-		if s, ok := settings[f.Name]; ok {
-			origin = " [" + s.Name + "]"
+	// What is particular to the command comes before the settings, which are many.
+	list(w, "Flags:", set.Flags, func(f *flag.Flag) (string, bool) {
+		_, isSetting := settings[f.Name]
+		return "", !isSetting
+	})
+	list(w, "Settings, as flags or environment variables:", set.Flags, func(f *flag.Flag) (string, bool) {
+		s, isSetting := settings[f.Name]
+		return " [" + s.Name + "]", isSetting
+	})
+	fmt.Fprintf(w, "\n%s\n", exitCodes)
+}
+
+// list prints a title and the flags that mark chooses, each with its mark.
+func list(w io.Writer, title string, flags *flag.FlagSet, mark func(*flag.Flag) (string, bool)) {
+	flags.VisitAll(func(f *flag.Flag) {
+		origin, chosen := mark(f)
+		if !chosen {
+			return
+		}
+		if title != "" {
+			fmt.Fprintf(w, "\n%s\n", title)
+			title = ""
 		}
 		if f.DefValue != "" && f.DefValue != "false" {
 			origin += " (default " + f.DefValue + ")"

@@ -163,3 +163,53 @@ func TestStatus(t *testing.T) {
 	cancel()
 	require.NoError(t, <-served)
 }
+
+func TestHelpSaysWhatACommandNeeds(t *testing.T) {
+	s := settings{Size: 3}
+	open := process.Command{
+		Name: "box open NAME", Summary: "Open a box.", Needs: "SIZE", Examples: []string{"box open red"}, Settings: []any{&s},
+		Flags: func(flags *flag.FlagSet) { flags.Bool("loud", false, "Make noise.") },
+		Run:   func(context.Context, *process.Invocation) error { return nil },
+	}
+	for _, args := range [][]string{{"box", "open", "--help"}, {"help", "box", "open"}} {
+		stdout, _, code := invoke(t, open, args...)
+		require.Equal(t, process.ExitOK, code)
+		require.Equal(t, `usage: tool box open NAME [flags]
+
+Open a box.
+
+Needs SIZE.
+
+Examples:
+  tool box open red
+
+Flags:
+  --loud
+        Make noise.
+
+Settings, as flags or environment variables:
+  --size [SIZE] (default 3)
+        How large.
+
+Exit status: 0 done; 1 tried and failed; 2 settings or arguments are wrong, and nothing was done.
+`, stdout)
+	}
+	// The first word of a command is a question for its family.
+	stdout, _, code := invoke(t, open, "box", "--help")
+	require.Equal(t, process.ExitOK, code)
+	require.Contains(t, stdout, "box open NAME  Open a box.")
+	require.NotContains(t, stdout, "version", "what has another first word")
+	for _, args := range [][]string{{"box"}, {}} {
+		stdout, stderr, code := invoke(t, open, args...)
+		require.Equal(t, process.ExitUsage, code)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "box open NAME  Open a box.")
+	}
+	_, stderr, _ := invoke(t, open, "box", "shut")
+	require.Equal(t, "tool: there is no command \"box shut\"; want one of: box open\n", stderr)
+	_, stderr, _ = invoke(t, open, "crate", "shut")
+	require.Equal(t, "tool: there is no command \"crate\"; want one of: box open, version\n", stderr)
+	stdout, _, code = invoke(t, open, "--version")
+	require.Equal(t, process.ExitOK, code)
+	require.Contains(t, stdout, "tool dev")
+}

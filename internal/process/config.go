@@ -15,9 +15,11 @@ import (
 func ConfigCommand(settings any, validate func() error) Command {
 	asJSON := false
 	return Command{
-		Name:     "config",
-		Summary:  "Print every setting: its effective value, its default and what it does.",
-		Help:     "Secrets are never printed. Temporal's own settings are the standard TEMPORAL_* variables, Datadog's the DD_* ones.",
+		Name:    "config",
+		Summary: "Print every setting: its effective value, its default and what it does.",
+		Help: "Secrets are never printed. What is wrong with the settings comes last, all of it, with exit status 2.\n" +
+			"Temporal's own settings are the standard TEMPORAL_* variables, Datadog's the DD_* ones.",
+		Examples: []string{"config", "config --json", "config --log-format json"},
 		Settings: []any{settings},
 		Flags:    func(flags *flag.FlagSet) { flags.BoolVar(&asJSON, "json", false, "Print JSON.") },
 		Run: func(_ context.Context, i *Invocation) error {
