@@ -21,10 +21,8 @@ import (
 	"github.com/quiesce-io/quiesce/bridge/consumer"
 	"github.com/quiesce-io/quiesce/bridge/intake"
 	"github.com/quiesce-io/quiesce/bridge/replay"
-	"github.com/quiesce-io/quiesce/internal/config"
 	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
-	"github.com/quiesce-io/quiesce/worker/parked"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -39,7 +37,7 @@ type replayConfig struct {
 	Common process.Common
 	Kafka  consumer.Config
 	Budget struct {
-		UpstreamRPS int `env:"UPSTREAM_RPS" help:"Upstream calls that the fleet may start in any one second; only used to say how long a replay would take; 0: not known."`
+		UpstreamRPS int `env:"UPSTREAM_RPS" help:"Upstream calls that the fleet may start in any one second; only used to say how long a replay would take where the budget cannot be asked; 0: not known."`
 	}
 }
 
@@ -79,7 +77,7 @@ func (f *replayFlags) bind(flags *flag.FlagSet) {
 	flags.StringVar(&f.id, "id", "", "ID of the replay, [a-z0-9-]{1,32}; one is made up if empty.")
 	flags.Float64Var(&f.maxRPS, "max-rps", 0, "Accounts to begin in a second at most; 0: as the budget and live changes leave room.")
 	flags.IntVar(&f.inFlight, "in-flight", replayInFlight, "Accounts under way at a time: as many calls may be before a live change's. Raise it with the budget: each takes some tenths of a second.")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "Only say what it would do.")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "Only say what it would do, and how long that takes at what the budget has free now.")
 	flags.BoolVar(&f.detach, "detach", false, "Do not stay to show the progress.")
 	flags.BoolVar(&f.asJSON, "json", false, "Print JSON.")
 }
@@ -145,7 +143,7 @@ func replayCommands() []process.Command {
 			}
 			return printReplays(i.Stdout, []replay.View{v}, asJSON)
 		}),
-		replayAction("pause ID", "Have a replay begin no more accounts, within some ten seconds.", "paused", (*replay.Control).Pause),
+		replayAction("pause ID", "Have a replay begin no more accounts, within a second or two.", "paused", (*replay.Control).Pause),
 		replayAction("resume ID", "Have a paused replay go on.", "resumed", (*replay.Control).Resume),
 		replayAction("cancel ID", "End a replay; accounts under way are still called.", "cancelled", (*replay.Control).Cancel),
 		replayCommand(),
@@ -158,8 +156,8 @@ func replayCommand() process.Command {
 		Name:    "replay",
 		Summary: "Have accounts called again: those of some records, of a list, or parked ones.",
 		Help: `A replay is a workflow: it survives any crash, and each account is called once,
-whatever its row says, together with live changes that wait for their call. Its
-calls come after live ones. Consumer offsets are neither read nor moved. The
+whatever its row says, together with live changes that wait for their call; one
+that a call has read since the replay began is done. Its calls come after live ones. Consumer offsets are neither read nor moved. The
 sync log names the replay of every call it causes. Running bridges do the work.
 replay list, show, pause, resume and cancel look after it.`,
 		Needs: "--reason, one of --records, --since, --accounts, --accounts-file and --parked; the bridge's settings, and Temporal",
@@ -193,7 +191,7 @@ func startReplay(ctx context.Context, i *process.Invocation, settings *replayCon
 		return err
 	}
 	if f.dryRun && f.parked == "" {
-		return printSurvey(ctx, i.Stdout, kafka, in, settings, f)
+		return dryRun(ctx, i, kafka, in, settings, f)
 	}
 	return withControl(ctx, settings.Common, func(c *replay.Control) error {
 		if f.parked != "" {
@@ -201,7 +199,7 @@ func startReplay(ctx context.Context, i *process.Invocation, settings *replayCon
 				return err
 			}
 			if f.dryRun {
-				return printSurvey(ctx, i.Stdout, kafka, in, settings, f)
+				return dryRun(ctx, i, kafka, in, settings, f)
 			}
 		}
 		if len(in.Accounts) == 0 && len(in.Ranges) == 0 {
@@ -217,103 +215,6 @@ func startReplay(ctx context.Context, i *process.Invocation, settings *replayCon
 		}
 		return follow(ctx, i, c, in.ID, f.asJSON)
 	})
-}
-
-// selectRecords fills in what is to be replayed, parked accounts excepted.
-func selectRecords(ctx context.Context, in *contract.ReplayInput, kafka *replay.Kafka, settings *replayConfig, f *replayFlags, stdin io.Reader) error {
-	switch {
-	case f.accounts != "" || f.file != "":
-		return selectAccounts(in, f, stdin)
-	case f.parked != "":
-		return nil
-	case len(settings.Kafka.Brokers) == 0:
-		return process.UsageError{Err: config.Fault{Name: "KAFKA_BROKERS", Problem: "is required to replay records"}}
-	case f.records != "":
-		in.What = "records " + f.records
-		for text := range strings.SplitSeq(f.records, ",") {
-			r, err := replay.ParseRange(strings.TrimSpace(text))
-			if err != nil {
-				return process.UsageError{Err: err}
-			}
-			in.Ranges = append(in.Ranges, r)
-		}
-		return nil
-	}
-	now := time.Now()
-	since, err := instant(f.since, now)
-	until := now
-	if err == nil && f.until != "" {
-		until, err = instant(f.until, now)
-	}
-	if err == nil && !since.Before(until) {
-		err = errors.New("--since is not before --until")
-	}
-	if err != nil {
-		return process.UsageError{Err: err}
-	}
-	in.What = fmt.Sprintf("records of %s from %s to %s", strings.Join(settings.Kafka.Topics, ", "), since.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))
-	in.Ranges, err = kafka.Between(ctx, settings.Kafka.Topics, since, until)
-	return err
-}
-
-func selectAccounts(in *contract.ReplayInput, f *replayFlags, stdin io.Reader) error {
-	var accounts []string
-	if f.accounts != "" {
-		accounts = strings.Split(f.accounts, ",")
-	}
-	if f.file != "" {
-		source := stdin
-		if f.file != "-" {
-			file, err := os.Open(f.file)
-			if err != nil {
-				return process.UsageError{Err: err}
-			}
-			defer file.Close() //nolint:errcheck // only read
-			source = file
-		}
-		more, err := replay.ReadAccounts(source)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", f.file, err)
-		}
-		accounts = append(accounts, more...)
-	}
-	list, err := replay.AccountList(accounts)
-	if err != nil {
-		return process.UsageError{Err: err}
-	}
-	in.Accounts, in.What = list, fmt.Sprintf("%d named accounts", len(list))
-	return nil
-}
-
-// selectParked chooses those that are parked now; one that is parked later is
-// not part of the replay.
-func selectParked(ctx context.Context, in *contract.ReplayInput, c *replay.Control, text string) error {
-	accounts := &parked.Accounts{Client: c.Client, Converter: c.Converter, Namespace: c.Namespace, Pipeline: c.Pipeline, TaskQueue: c.TaskQueue}
-	var keys []string
-	err := accounts.Each(ctx, func(a parked.Account) error {
-		if strings.Contains(a.Failure.Reason, text) || strings.Contains(a.Failure.Class, text) {
-			keys = append(keys, a.Account)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	in.What = fmt.Sprintf("%d parked accounts whose class or reason holds %q", len(keys), text)
-	in.Accounts, err = replay.AccountList(keys)
-	return err
-}
-
-// instant reads an RFC 3339 time, or a duration back from now.
-func instant(text string, now time.Time) (time.Time, error) {
-	if back, err := time.ParseDuration(text); err == nil {
-		return now.Add(-back), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, fmt.Errorf("%q is neither a duration such as 24h nor a time such as 2026-01-02T15:04:05Z", text)
-	}
-	return at, nil
 }
 
 func replayKafka(c consumer.Config) (*replay.Kafka, error) {
@@ -391,11 +292,11 @@ func printReplays(w io.Writer, views []replay.View, asJSON bool) error {
 		return encoder.Encode(views)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tSTATUS\tDONE\tSYNCED\tUNCHANGED\tCHANGED\tPARKED\tINVALID\tBEGAN\tOPERATOR\tWHAT\tREASON")
+	fmt.Fprintln(table, "ID\tSTATUS\tDONE\tSYNCED\tUNCHANGED\tCHANGED\tFRESH\tPARKED\tINVALID\tBEGAN\tOPERATOR\tWHAT\tREASON")
 	for _, v := range views {
 		c := v.Progress.Counts
-		fmt.Fprintf(table, "%s\t%s\t%.0f%%\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", v.ID, statusOf(v), 100*v.Fraction(),
-			c.Synced, c.Unchanged, c.Changed, c.Parked, c.Invalid, v.StartedAt.Format(time.RFC3339), v.Operator, v.What, v.Reason)
+		fmt.Fprintf(table, "%s\t%s\t%.0f%%\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", v.ID, statusOf(v), 100*v.Fraction(),
+			c.Synced, c.Unchanged, c.Changed, c.Fresh, c.Parked, c.Invalid, v.StartedAt.Format(time.RFC3339), v.Operator, v.What, v.Reason)
 	}
 	return table.Flush()
 }

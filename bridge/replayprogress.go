@@ -7,49 +7,12 @@ import (
 	"io"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/quiesce-io/quiesce/bridge/replay"
 	"github.com/quiesce-io/quiesce/internal/process"
-	"github.com/quiesce-io/quiesce/workflows/contract"
 )
-
-// survey is what a dry run prints.
-type survey struct {
-	replay.Survey
-	What  string `json:"what"`
-	Calls int    `json:"calls"`
-	// CallsPerSecond is what the duration is reckoned with; 0 where nobody said.
-	CallsPerSecond  float64 `json:"calls_per_second,omitempty"`
-	DurationSeconds float64 `json:"duration_seconds,omitempty"`
-}
-
-func printSurvey(ctx context.Context, w io.Writer, kafka *replay.Kafka, in contract.ReplayInput, settings *replayConfig, f *replayFlags) error {
-	found, err := kafka.Survey(ctx, in)
-	if err != nil {
-		return err
-	}
-	s := survey{Survey: found, What: in.What, Calls: found.Accounts, CallsPerSecond: float64(settings.Budget.UpstreamRPS)}
-	if f.maxRPS > 0 && (s.CallsPerSecond == 0 || f.maxRPS < s.CallsPerSecond) {
-		s.CallsPerSecond = f.maxRPS
-	}
-	if s.CallsPerSecond > 0 {
-		s.DurationSeconds = float64(s.Calls) / s.CallsPerSecond
-	}
-	if f.asJSON {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(s)
-	}
-	fmt.Fprintf(w, "what      %s\nchanges   %d\naccounts  %d\ninvalid   %d\ncalls     %d, fewer where live changes join\n", s.What, s.Changes, s.Accounts, s.Invalid, s.Calls)
-	if s.CallsPerSecond == 0 {
-		fmt.Fprintln(w, "duration  not known: set UPSTREAM_RPS or --max-rps")
-		return nil
-	}
-	fmt.Fprintf(w, "duration  %s at least, at %g calls a second; live changes come first\n",
-		time.Duration(s.DurationSeconds*float64(time.Second)).Round(time.Second), s.CallsPerSecond)
-	return nil
-}
 
 // followEvery is how often progress is shown.
 const followEvery = 2 * time.Second
@@ -93,7 +56,7 @@ func follow(ctx context.Context, i *process.Invocation, c *replay.Control, id st
 
 func progressLine(v replay.View, took time.Duration) string {
 	c := v.Progress.Counts
-	line := fmt.Sprintf("%s %3.0f%%  %d accounts: %d unchanged, %d changed, %d parked", statusOf(v), 100*v.Fraction(), c.Accounts(), c.Unchanged, c.Changed, c.Parked)
+	line := fmt.Sprintf("%s %3.0f%%  %d accounts: %d unchanged, %d changed, %d fresh, %d parked", statusOf(v), 100*v.Fraction(), c.Accounts(), c.Unchanged, c.Changed, c.Fresh, c.Parked)
 	if seconds := took.Seconds(); v.Open() && c.Accounts() > 0 && seconds >= 1 {
 		line += fmt.Sprintf(", %.1f/s", float64(c.Accounts())/seconds)
 	}
@@ -118,14 +81,38 @@ func report(w io.Writer, v replay.View, asJSON bool) error {
 			return err
 		}
 	} else {
-		c := v.Progress.Counts
-		fmt.Fprintf(w, "replay     %s, %s, by %s: %s\nstatus     %s after %s\nsynced     %d\nunchanged  %d\nchanged    %d\nparked     %d\ninvalid    %d\n",
-			v.ID, v.What, v.Operator, v.Reason, v.Status, v.EndedAt.Sub(v.StartedAt).Round(time.Second), c.Synced, c.Unchanged, c.Changed, c.Parked, c.Invalid)
+		printReport(w, v)
 	}
 	if v.Status != "completed" {
 		return fmt.Errorf("replay %s was %s before it was done", v.ID, v.Status)
 	}
 	return nil
+}
+
+func printReport(w io.Writer, v replay.View) {
+	c := v.Progress.Counts
+	fmt.Fprintf(w, "replay     %s, %s, by %s: %s\nstatus     %s after %s\nsynced     %d\nunchanged  %d\nchanged    %d\n",
+		v.ID, v.What, v.Operator, v.Reason, v.Status, v.EndedAt.Sub(v.StartedAt).Round(time.Second), c.Synced, c.Unchanged, c.Changed)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, changed := range v.Progress.Changed {
+		fmt.Fprintf(table, "  %q\t%s -> %s\n", changed.Account, digits(changed.Before), digits(changed.After))
+	}
+	_ = table.Flush() // as the rest of what is printed
+	if more := c.Changed - len(v.Progress.Changed); more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
+	}
+	if c.Changed > 0 {
+		fmt.Fprintf(w, "  all of them, with the whole hashes: worker audit replay %s\n", v.ID)
+	}
+	fmt.Fprintf(w, "fresh      %d\nparked     %d\ninvalid    %d\n", c.Fresh, c.Parked, c.Invalid)
+}
+
+// digits is a part of a payload's hash, for people.
+func digits(hash string) string {
+	if hash == "" {
+		return "none"
+	}
+	return hash
 }
 
 func isTerminal(w io.Writer) bool {
