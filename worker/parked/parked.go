@@ -64,12 +64,10 @@ type Accounts struct {
 // visibility lags by a moment, so an account that was parked just now may be
 // missing.
 func (a *Accounts) Each(ctx context.Context, f func(Account) error) error {
-	query := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running' AND WorkflowId STARTS_WITH '%s'",
-		contract.ParkedAccountSync, contract.AccountWorkflowPrefix(a.Pipeline))
 	var page []byte
 	for {
 		response, err := a.Client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-			Namespace: a.Namespace, Query: query, NextPageToken: page,
+			Namespace: a.Namespace, Query: query(a.Pipeline), NextPageToken: page,
 		})
 		if err != nil {
 			return fmt.Errorf("list parked accounts: %w", err)

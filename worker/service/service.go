@@ -21,6 +21,7 @@ import (
 	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
 	"github.com/quiesce-io/quiesce/worker/deployment"
+	"github.com/quiesce-io/quiesce/worker/parked"
 	"github.com/quiesce-io/quiesce/workflows"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
@@ -45,6 +46,7 @@ type Worker struct {
 	fleet   *budget.Fleet
 	monitor *health.Monitor
 	outside *process.Dependencies
+	parked  *parked.Counter
 }
 
 // New connects the parts; nothing runs yet.
@@ -52,6 +54,7 @@ func New(config Config, deps Deps) *Worker {
 	granter := budget.Temporal{Client: deps.Temporal, Pipeline: config.Common.Pipeline, TaskQueue: config.Common.Queue()}
 	fleet := budget.NewFleet(config.Budget, granter, deps.Metrics, deps.Logger)
 	w := &Worker{config: config, deps: deps, fleet: fleet, monitor: health.NewMonitor(fleet, deps.Metrics, deps.Logger)}
+	w.parked = parked.NewCounter(&parked.Accounts{Client: deps.Temporal, Pipeline: config.Common.Pipeline}, deps.Metrics)
 	w.outside = process.NewDependencies(deps.Logger, append(deps.Outside, process.Dependency{
 		Name: "upstream", At: "UPSTREAM_URL=" + config.Upstream.URL, Ask: w.upstreamOut,
 	})...)
@@ -78,6 +81,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return process.ServeStatus(ctx, w.config.Common.StatusAddr, w.status()) })
 	group.Go(func() error { return w.outside.Run(ctx) })
+	group.Go(func() error { return w.parked.Run(ctx) })
 	sharing, calledLast := context.WithCancel(context.WithoutCancel(ctx))
 	defer calledLast()
 	group.Go(func() error {
@@ -182,6 +186,8 @@ type Status struct {
 	BudgetRPS int          `json:"budget_rps"`
 	// Share is this worker's part of what the fleet may call now.
 	Share contract.Share `json:"share"`
+	// Parked are the pipeline's parked accounts, not only those of this worker.
+	Parked parked.Counted `json:"parked"`
 }
 
 // Status returns the present state.
@@ -189,7 +195,7 @@ func (w *Worker) Status() Status {
 	return Status{
 		Pipeline: w.config.Common.Pipeline, Version: process.Version, TaskQueue: w.config.Common.Queue(),
 		Breaker: w.monitor.State(), Slots: w.config.Slots.Sync, BudgetRPS: w.config.Budget.UpstreamRPS,
-		Share: w.fleet.Share(),
+		Share: w.fleet.Share(), Parked: w.parked.Latest(),
 	}
 }
 
