@@ -112,7 +112,7 @@ func instant(text string, now time.Time) (time.Time, error) {
 // auditCommands are the commands that explain and check what has happened.
 // Those of two words come first: an account may be called verify.
 func auditCommands() []process.Command {
-	return []process.Command{auditVerifyCommand(), auditExportCommand(), auditCommand()}
+	return []process.Command{auditVerifyCommand(), auditExportCommand(), auditReplayCommand(), auditCommand()}
 }
 
 func auditCommand() process.Command {
@@ -122,7 +122,7 @@ func auditCommand() process.Command {
 		Summary: "Tell what happened to an account, or to one record, in one timeline.",
 		Help: `Merges the sync log, the account's runs in Temporal and, where KAFKA_BROKERS is
 set, the group's committed offsets. What retention has dropped is named.
-An account that is called verify or export goes behind --: audit -- verify.`,
+An account that is called verify, export or replay goes behind --: audit -- verify.`,
 		Needs:    "PIPELINE, SPANNER_DATABASE and Temporal; for --record KAFKA_BROKERS and KAFKA_TOPICS, too",
 		Examples: []string{"audit account-7", "audit account-7 --since 24h --json", "audit --record account-changes/3/1841"},
 		Settings: []any{settings}, Validate: settings.validate,
@@ -246,6 +246,39 @@ func auditExportCommand() process.Command {
 					fmt.Fprintf(i.Stderr, "%d syncs\n", n)
 				}
 				return err
+			})
+		},
+	}
+}
+
+func auditReplayCommand() process.Command {
+	settings, window, asJSON := defaultAuditConfig(), &span{}, false
+	return process.Command{
+		Name:     "audit replay ID",
+		Summary:  "Tell what a replay called, and which payloads it changed, with their hashes before and after.",
+		Help:     "Reads the sync log, so it works after Temporal's retention has dropped the replay.",
+		Settings: []any{&settings.Store, &settings.Common},
+		Validate: func() error { return errors.Join(settings.Common.Validate(), settings.Store.Validate()) },
+		Flags: func(flags *flag.FlagSet) {
+			window.flags(flags)
+			jsonFlag(&asJSON)(flags)
+		},
+		Run: func(ctx context.Context, i *process.Invocation) error {
+			w, err := window.window(time.Now())
+			if err != nil {
+				return err
+			}
+			return withLog(ctx, settings.Store, func(log *audit.Log) error {
+				report, err := log.Replay(ctx, i.Args[0], w)
+				switch {
+				case err != nil:
+					return err
+				case report.Calls == 0:
+					return fmt.Errorf("the sync log names no replay %q in this window", i.Args[0])
+				case asJSON:
+					return printJSON(i, report)
+				}
+				return report.Print(i.Stdout)
 			})
 		},
 	}

@@ -235,7 +235,7 @@ func (t *fakeTemporal) ListWorkflowExecutions(_ context.Context, in *workflowser
 	for _, r := range t.runs {
 		match := in.GetQuery() == "WorkflowId = '"+r.workflowID+"'" && !r.hidden
 		if strings.HasPrefix(in.GetQuery(), "WorkflowType = 'ParkedAccountSync' AND ExecutionStatus IN ('Terminated'") {
-			match = r.kind == contract.ParkedAccountSync && r.status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
+			match = r.kind == contract.ParkedAccountSync && strings.Contains(in.GetQuery(), "'"+r.status.String()+"'")
 		}
 		if match {
 			out.Executions = append(out.Executions, &workflowpb.WorkflowExecutionInfo{Execution: &commonpb.WorkflowExecution{WorkflowId: r.workflowID, RunId: r.id}})

@@ -174,6 +174,18 @@ func (l *Log) Rows(ctx context.Context, accounts []string) (map[string]Row, erro
 	return rows, nil
 }
 
+// has reports whether the log has the call that the row says it is of.
+func (l *Log) has(ctx context.Context, row Row) (logged bool, err error) {
+	statement := spanner.NewStatement("SELECT SyncId FROM `" + l.Syncs + "`" +
+		" WHERE AccountId = @account AND SyncId = @sync AND Attempt = @attempt AND CalledAt = @called LIMIT 1")
+	statement.Params = map[string]any{"account": row.Account, "sync": row.SyncID, "attempt": row.Attempt, "called": row.CalledAt}
+	err = l.Client.Single().Query(ctx, statement).Do(func(*spanner.Row) error { logged = true; return nil })
+	if err != nil {
+		err = fmt.Errorf("look for sync %s of %q: %w", row.SyncID, row.Account, err)
+	}
+	return logged, err
+}
+
 func decodeRow(r *spanner.Row) (Row, error) {
 	var (
 		row                            Row

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
-
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -227,13 +225,15 @@ func (v *verification) rows(ctx context.Context) error {
 			return err
 		}
 		for _, account := range accounts[from:min(from+rowsAtOnce, len(accounts))] {
-			v.row(account, rows)
+			if err := v.row(ctx, account, rows); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (v *verification) row(account string, rows map[string]Row) {
+func (v *verification) row(ctx context.Context, account string, rows map[string]Row) error {
 	last := v.last[account]
 	row, exists := rows[account]
 	differs := func(format string, args ...any) {
@@ -246,7 +246,15 @@ func (v *verification) row(account string, rows map[string]Row) {
 	case !exists:
 		differs("the log has syncs, the account has no row")
 	case row.CalledAt.After(last.CalledAt):
-		// A later sync, outside the window: not ours to judge, but the payload is.
+		// A later sync, outside the window or after it was read: not ours to judge,
+		// but that it was made is, and the payload.
+		logged, err := v.Log.has(ctx, row)
+		if err != nil {
+			return err
+		}
+		if !logged {
+			differs("the row is of run %s attempt %d called at %s, of which the log knows nothing", row.SyncID, row.Attempt, instant(row.CalledAt))
+		}
 		if row.PayloadHash != row.ActualHash {
 			differs("the payload's hash is %s, the row says %s", short(row.ActualHash), short(row.PayloadHash))
 		}
@@ -260,175 +268,5 @@ func (v *verification) row(account string, rows map[string]Row) {
 	case row.Deleted != (last.Outcome == string(contract.OutcomeDeleted)):
 		differs("deleted in the row: %t; the last sync's outcome: %s", row.Deleted, last.Outcome)
 	}
-}
-
-// parked checks the parked runs that were ended from outside: their changes are
-// committed, and nobody else owns them.
-func (v *verification) parked(ctx context.Context, w Window) error {
-	return v.Runs.Broken(ctx, w, func(run Run) error {
-		v.report.Counts.BrokenRuns++
-		account, ranges, err := v.Runs.Took(run)
-		if err != nil || len(ranges) == 0 {
-			return err
-		}
-		rows, err := v.Log.Rows(ctx, []string{account})
-		if err != nil {
-			return err
-		}
-		row := rows[account]
-		settle, known := v.Runs.settle(run)
-		if !known {
-			settle = v.rules.Settle
-		}
-		_, open := contract.Split(ranges, row.CalledAt, settle, row.Through)
-		discarded, err := v.discarded(ctx, account)
-		if err != nil {
-			return err
-		}
-		open = slices.DeleteFunc(open, func(r contract.Range) bool {
-			return slices.ContainsFunc(discarded, func(d contract.Range) bool { return d.Contains(r.Source, r.First) && d.Contains(r.Source, r.Last) })
-		})
-		if len(open) == 0 {
-			return nil
-		}
-		end := run.Events[len(run.Events)-1]
-		by := end.GetWorkflowExecutionTerminatedEventAttributes()
-		v.violation(ParkedEnded, account, run.ID, end.GetEventTime().AsTime(), "%d changes were pending and no call has covered them since (%s); ended as %s by %q: %s; replay the account to read it again",
-			contract.Count(open), rangesText(open), run.Status, by.GetIdentity(), by.GetReason())
-		return nil
-	})
-}
-
-// discarded returns the changes of the account that operators have given up.
-func (v *verification) discarded(ctx context.Context, account string) ([]contract.Range, error) {
-	syncs, err := v.Log.Of(ctx, account, Window{Since: time.Unix(0, 0), Until: time.Now().AddDate(1, 0, 0)})
-	var ranges []contract.Range
-	for _, s := range syncs {
-		if s.Discarded() {
-			ranges = append(ranges, s.Sources...)
-		}
-	}
-	return ranges, err
-}
-
-// lookAtOnce is how many accounts of records are looked up together.
-const lookAtOnce = 5000
-
-// records checks that every committed record of the window is covered, or owned
-// by a parked account, or a dead letter.
-func (v *verification) records(ctx context.Context, w Window) error {
-	committed, err := v.Kafka.Committed(ctx)
-	if err != nil {
-		return err
-	}
-	letters, err := v.Kafka.DeadLetters(ctx, w)
-	if err != nil {
-		return err
-	}
-	byAccount := map[string][]Change{}
-	err = v.Kafka.Window(ctx, w, committed, func(c Change) error {
-		v.report.Counts.Records++
-		if letters[c.String()] {
-			v.report.Counts.DeadLetters++
-			return nil
-		}
-		if c.Bad != "" {
-			if v.Kafka.DeadLetter != "" {
-				v.violation(Uncovered, "", "", c.Time, "%s is committed, has no usable account key (%s), and is not in %s", c, c.Bad, v.Kafka.DeadLetter)
-			}
-			return nil
-		}
-		byAccount[c.Account] = append(byAccount[c.Account], c)
-		if len(byAccount) < lookAtOnce {
-			return nil
-		}
-		defer clear(byAccount)
-		return v.owned(ctx, byAccount)
-	})
-	if err != nil {
-		return err
-	}
-	return v.owned(ctx, byAccount)
-}
-
-// owned checks the records of some accounts.
-func (v *verification) owned(ctx context.Context, byAccount map[string][]Change) error {
-	accounts := slices.Sorted(maps.Keys(byAccount))
-	rows, err := v.Log.Rows(ctx, accounts)
-	if err != nil {
-		return err
-	}
-	for _, account := range accounts {
-		row := rows[account]
-		var open []Change
-		for _, c := range byAccount[account] {
-			if !v.covers(row, c) {
-				open = append(open, c)
-			}
-		}
-		if len(open) == 0 {
-			continue
-		}
-		if err := v.owner(ctx, account, row, open); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// covers reports whether the row covers the change. The record's timestamp
-// stands for the change's time. Where the bridge goes by arrival its own is
-// later: then a change may pass here for a call that was a little early, but
-// none is accused wrongly. A timestamp from a clock that is ahead is excused by
-// the row's positions.
-func (v *verification) covers(row Row, c Change) bool {
-	as := contract.Range{Source: c.Source, First: c.Position, Last: c.Position, Oldest: c.Time, Newest: c.Time}
-	return contract.Covers(as, row.CalledAt, v.rules.Settle, row.Through)
-}
-
-// owner looks for the open run that owns the changes.
-func (v *verification) owner(ctx context.Context, account string, row Row, open []Change) error {
-	run, err := v.Runs.Read(ctx, contract.AccountWorkflowID(v.Runs.Pipeline, account), "")
-	if err != nil && !errors.Is(err, ErrNoRun) {
-		return err
-	}
-	state := "Temporal has no run of the account"
-	if err == nil {
-		if run.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-			// A parked run owns what was committed. One that is not parked may
-			// have taken over from one, or be the redelivery of changes that the
-			// commit overtook: either way the changes are pending there.
-			_, took, err := v.Runs.Took(run)
-			if err != nil {
-				return err
-			}
-			open = slices.DeleteFunc(open, func(c Change) bool {
-				owned := slices.ContainsFunc(took, func(r contract.Range) bool { return r.Contains(c.Source, c.Position) })
-				if owned {
-					v.report.Counts.Pending++
-				}
-				return owned
-			})
-			state = "the open run " + run.ID + " has not taken them"
-		} else {
-			state = fmt.Sprintf("the account's last run %s is %s", run.ID, run.Status)
-		}
-	}
-	discarded, err := v.discarded(ctx, account)
-	if err != nil {
-		return err
-	}
-	open = slices.DeleteFunc(open, func(c Change) bool {
-		return slices.ContainsFunc(discarded, func(d contract.Range) bool { return d.Contains(c.Source, c.Position) })
-	})
-	if len(open) == 0 {
-		return nil
-	}
-	called := "never called"
-	if !row.CalledAt.IsZero() {
-		called = "last called at " + instant(row.CalledAt)
-	}
-	v.violation(Uncovered, account, "", open[0].Time, "%d committed changes are covered by no call and owned by no run, the first %s; the account was %s; %s",
-		len(open), open[0], called, state)
 	return nil
 }

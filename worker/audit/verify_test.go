@@ -78,6 +78,9 @@ func TestVerifyFindsPlantedRows(t *testing.T) {
 		{"a payload that somebody edited", func(f *fixture) { f.sql(`UPDATE Accounts SET Payload = '{"v":2}' WHERE AccountId = 'a'`) }, []string{RowDiffers + " a"}},
 		{"payload and hash edited", func(f *fixture) { f.sql(`UPDATE Accounts SET PayloadHash = 'x' WHERE AccountId = 'a'`) }, []string{RowDiffers + " a"}},
 		{"a row set back", func(f *fixture) { f.sql(`UPDATE Accounts SET SyncId = 'other' WHERE AccountId = 'a'`) }, []string{RowDiffers + " a"}},
+		{"a row whose call nobody made", func(f *fixture) {
+			f.sql(`UPDATE Accounts SET CalledAt = TIMESTAMP_ADD(CalledAt, INTERVAL 10 SECOND) WHERE AccountId = 'a'`)
+		}, []string{RowDiffers + " a"}},
 		{"a row removed", func(f *fixture) { f.sql(`DELETE FROM Accounts WHERE AccountId = 'a'`) }, []string{RowDiffers + " a"}},
 		{"marked deleted by hand", func(f *fixture) {
 			f.sql(`UPDATE Accounts SET DeletedAt = CURRENT_TIMESTAMP() WHERE AccountId = 'a'`)
@@ -165,14 +168,60 @@ func (f *fixture) terminated(account, id string, pending ...contract.Range) {
 	})
 }
 
+// TestVerifyFindsDeletedParkedRuns: a run that was deleted by hand is in no list
+// of Temporal's; what was committed to it is missed all the same.
+func TestVerifyFindsDeletedParkedRuns(t *testing.T) {
+	f := newFixture(t)
+	kafka := f.kafka(f.record("parked", 0))
+	run := f.run("parked", "run-p", contract.ParkedAccountSync, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING)
+	f.start(run, f.at(1), "", f.change(0, 0))
+	a := f.auditor()
+	a.Kafka = kafka
+	report, accused := f.verify(a, rules)
+	require.Empty(t, accused)
+	require.Equal(t, 1, report.Counts.Pending)
+	f.temporal.runs = nil
+	report, accused = f.verify(a, rules)
+	require.Equal(t, []string{Uncovered + " parked"}, accused)
+	require.Contains(t, report.Violations[0].Text, "Temporal has no run of the account")
+}
+
+// TestVerifyKnowsTheRunThatGoesOn: a parked run that an operator reset, or ended
+// and started again, has handed its changes to the run that is open now.
+func TestVerifyKnowsTheRunThatGoesOn(t *testing.T) {
+	f := newFixture(t)
+	f.terminated("a", "run-1", f.change(3, 12), f.change(4, 13))
+	next := f.run("a", "run-2", contract.ParkedAccountSync, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING)
+	f.start(next, f.at(21), "", f.change(3, 12))
+	report, accused := f.verify(f.auditor(), rules)
+	require.Equal(t, []string{ParkedEnded + " a"}, accused)
+	require.Contains(t, report.Violations[0].Text, "1 changes were pending and no call has covered them since (changes/0/4)")
+	f.signal(next, f.at(22), "bridge-1", f.change(4, 13))
+	report, accused = f.verify(f.auditor(), rules)
+	require.Empty(t, accused)
+	require.Equal(t, 1, report.Counts.BrokenRuns)
+	next.status = enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED // and has covered nothing
+	_, accused = f.verify(f.auditor(), rules)
+	require.Equal(t, []string{ParkedEnded + " a"}, accused)
+}
+
 // TestVerifyFindsEndedParkedRunsWithoutKafka: Temporal and the tables suffice.
 func TestVerifyFindsEndedParkedRunsWithoutKafka(t *testing.T) {
 	f := newFixture(t)
 	f.terminated("a", "run-1", f.change(3, 12))
 	report, accused := f.verify(f.auditor(), rules)
 	require.Equal(t, []string{ParkedEnded + " a"}, accused)
-	require.Contains(t, report.Violations[0].Text, `"mallory": tidying up`)
+	require.Contains(t, report.Violations[0].Text, `terminated by "mallory": tidying up`)
 	require.Contains(t, report.Unchecked[0], "KAFKA_BROKERS")
+
+	run := f.run("b", "run-b", contract.ParkedAccountSync, enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED)
+	f.start(run, f.at(13), "", f.change(5, 12)).add(f.at(20), enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED, &historypb.HistoryEvent{
+		Attributes: &historypb.HistoryEvent_WorkflowExecutionCancelRequestedEventAttributes{WorkflowExecutionCancelRequestedEventAttributes: &historypb.WorkflowExecutionCancelRequestedEventAttributes{Identity: "mallory", Cause: "by mistake"}},
+	})
+	report, accused = f.verify(f.auditor(), rules)
+	require.Equal(t, []string{ParkedEnded + " a", ParkedEnded + " b"}, accused)
+	require.Contains(t, report.Violations[1].Text, `cancelled by "mallory": by mistake`)
+	f.temporal.runs = f.temporal.runs[:1]
 	f.sync("a", "run-2", 40, `{}`, f.change(3, 12))
 	_, accused = f.verify(f.auditor(), rules)
 	require.Empty(t, accused)

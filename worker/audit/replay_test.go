@@ -1,0 +1,66 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quiesce-io/quiesce/activities/store"
+)
+
+func hashed(payload string) string {
+	sum := sha256.Sum256([]byte(payload))
+	return hex.EncodeToString(sum[:])
+}
+
+// TestReplayReport: every call that names the replay, alone or with others, and
+// what it found; nobody else's.
+func TestReplayReport(t *testing.T) {
+	f := newFixture(t)
+	f.sync("changed", "run-1", 0, `{"v":1}`, f.change(0, -30))
+	f.sync("gone", "run-2", 0, `{"v":1}`, f.change(1, -30))
+	f.sync("same", "run-3", 0, `{"v":1}`, f.change(2, -30))
+	f.replayed("changed", "run-4", 10, `{"v":2}`, "r1")
+	f.replayed("same", "run-5", 10, `{"v":1}`, "r0,r1")
+	f.replayed("new", "run-6", 10, `{"v":1}`, "r1,r2")
+	for _, call := range []struct {
+		run    string
+		second float64
+		replay string
+	}{{"run-7", 10, "r1"}, {"run-8", 20, "r3"}} {
+		_, err := f.store.Write(t.Context(), store.Sync{Account: "gone", SyncID: call.run, Attempt: 1, CalledAt: f.at(call.second), Deleted: true, ReplayID: call.replay})
+		require.NoError(t, err)
+	}
+	f.replayed("changed", "run-9", 5, `{"v":0}`, "r1") // fenced: a newer call had written
+	f.replayed("other", "run-10", 10, `{"v":1}`, "r10")
+	f.sync("changed", "run-11", 30, `{"v":3}`, f.change(3, 0))
+
+	report, err := f.log.Replay(t.Context(), "r1", f.window())
+	require.NoError(t, err)
+	for i := range report.Changed {
+		require.False(t, report.Changed[i].SyncedAt.IsZero())
+		report.Changed[i].SyncedAt = f.base
+	}
+	require.Equal(t, ReplayReport{ID: "r1", Calls: 5, Accounts: 4, Unchanged: 1, NotKept: 1, Changed: []ReplayedAccount{
+		{Account: "changed", SyncedAt: f.base, SyncID: "run-4", Outcome: "written", Before: hashed(`{"v":1}`), After: hashed(`{"v":2}`)},
+		{Account: "gone", SyncedAt: f.base, SyncID: "run-7", Outcome: "deleted", Before: hashed(`{"v":1}`)},
+		{Account: "new", SyncedAt: f.base, SyncID: "run-6", Outcome: "written", After: hashed(`{"v":1}`), New: true},
+	}}, report)
+	var out bytes.Buffer
+	require.NoError(t, report.Print(&out))
+	require.Contains(t, out.String(), "calls      5 of 4 accounts\n")
+	require.Contains(t, out.String(), hashed(`{"v":1}`)+" -> "+hashed(`{"v":2}`))
+	require.Contains(t, out.String(), "deleted  "+hashed(`{"v":1}`)+" -> none")
+	require.Contains(t, out.String(), "not in the log -> ")
+
+	// Gone before and gone now is no change.
+	report, err = f.log.Replay(t.Context(), "r3", f.window())
+	require.NoError(t, err)
+	require.Equal(t, ReplayReport{ID: "r3", Calls: 1, Accounts: 1, Unchanged: 1, Changed: []ReplayedAccount{}}, report)
+	report, err = f.log.Replay(t.Context(), "r", f.window())
+	require.NoError(t, err)
+	require.Zero(t, report.Calls)
+}
