@@ -123,6 +123,12 @@ func (b *tab) shown(key string) string {
 	return eval[string](b, `document.querySelector('[data-key="`+key+`"]')?.textContent ?? "nothing has this key"`)
 }
 
+// cells returns the texts of a table's row.
+func (b *tab) cells(row string) []string {
+	b.t.Helper()
+	return eval[[]string](b, "[...document.querySelectorAll('"+row+" td')].map((cell) => cell.textContent)")
+}
+
 // screenshot keeps a picture of the whole page where SCREENSHOTS says.
 func (b *tab) screenshot(name string) {
 	b.t.Helper()

@@ -1,7 +1,9 @@
 package pagetest
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,7 +21,9 @@ import (
 	bridge "github.com/quiesce-io/quiesce/bridge/service"
 	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
+	"github.com/quiesce-io/quiesce/worker/parked"
 	worker "github.com/quiesce-io/quiesce/worker/service"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 func healthy() error { return nil }
@@ -51,9 +55,13 @@ func bridgeStatus() (process.Status, *telemetry.Tally) {
 			},
 		},
 		Dispatch: dispatch.Status{Lanes: 64, Busy: 12, Accounts: 77},
+		Oldest:   bridge.Oldest{Seconds: 42, Since: oldest, Cause: bridge.CauseWorkers, Detail: "None has polled accounts for 80 s"},
 		Bounds:   bridge.Bounds{BufferRecords: 4_000, BufferBytes: 64 << 20, MaxUncommitted: 500_000, Executors: 64, Watchers: 128},
 	}
-	return process.Status{Metrics: tally, Live: healthy, Ready: healthy, Snapshot: func() any {
+	outside := process.NewDependencies(slog.New(slog.DiscardHandler),
+		process.Dependency{Name: "temporal", At: "TEMPORAL_ADDRESS=temporal:7233", Ask: func(context.Context) error { return nil }},
+		process.Dependency{Name: "kafka", At: "KAFKA_BROKERS=kafka:9092", OutSince: time.Now().Add(-10 * time.Second), Error: "connection refused"})
+	return process.Status{Metrics: tally, Dependencies: outside, Live: healthy, Ready: healthy, Snapshot: func() any {
 		now := s
 		now.OldestUncommittedSeconds = time.Since(oldest).Seconds()
 		return now
@@ -67,13 +75,17 @@ func workerStatus(breaker *atomic.Bool) (process.Status, *telemetry.Tally) {
 	tally.Count("budget.used", 1_010)
 	tally.Gauge("budget.limit", 50)
 	tally.Gauge("budget.leased", 25)
-	tally.Count("parked.entered", 2)
+	tally.Count("parked.entered", 9) // some have recovered, others were parked elsewhere
 	tally.Count("sync.skipped", 5)
 	for i := range 100 {
 		tally.Timing("sync.staleness", time.Duration(30+i/10)*time.Second)
 	}
 	return process.Status{Metrics: tally, Live: healthy, Ready: healthy, Snapshot: func() any {
-		s := worker.Status{Pipeline: "accounts", Version: "v1.2.3", TaskQueue: "accounts", Slots: 100, BudgetRPS: 80}
+		s := worker.Status{
+			Pipeline: "accounts", Version: "v1.2.3", TaskQueue: "accounts", Slots: 100, BudgetRPS: 80,
+			Share:  contract.Share{Calls: 25, Limit: 50, Leased: 40},
+			Parked: parked.Counted{Accounts: 3, ReadAt: time.Now().Add(-4 * time.Second)},
+		}
 		if breaker.Load() {
 			s.Breaker = health.State{Open: true, Since: time.Now(), Cause: "401 for everybody"}
 		}
@@ -104,15 +116,22 @@ func TestBridgePageShowsWhatStatusSays(t *testing.T) {
 	require.Len(t, rows, 4)
 	for _, row := range rows {
 		p := row.(map[string]any)
-		cells := eval[[]string](b, fmt.Sprintf(`[...document.querySelectorAll('tr[data-partition="%s/%v"] td')].map((cell) => cell.textContent)`, p["topic"], p["partition"]))
+		cells := b.cells(fmt.Sprintf(`tr[data-partition="%s/%v"]`, p["topic"], p["partition"]))
 		end := number(int(p["end_offset"].(float64)))
 		if end == "-1" {
 			end = "–"
 		}
-		require.Equal(t, []string{number(int(p["partition"].(float64))), number(int(p["watermark"].(float64))), end, number(int(p["lag"].(float64))), number(int(p["uncommitted"].(float64)))}, cells[:5])
+		require.Equal(t, []string{
+			number(int(p["partition"].(float64))), []string{"reading", "paused", "stopped", "reading"}[int(p["partition"].(float64))],
+			number(int(p["watermark"].(float64))), end, number(int(p["lag"].(float64))), number(int(p["uncommitted"].(float64))),
+		}, cells[:6])
+		_, old := p["oldest_uncommitted"]
+		require.Equal(t, old, strings.HasSuffix(cells[6], " s"), "%q is the age of the oldest", cells[6])
 	}
-	states := eval[[]string](b, `[...document.querySelectorAll("#partitions tbody tr")].map((row) => row.dataset.state)`)
-	require.Equal(t, []string{"reading", "paused", "stopped", "reading"}, states)
+	require.Equal(t, []string{"temporal", "answers", "TEMPORAL_ADDRESS=temporal:7233"}, b.cells(`tr[data-dependency="temporal"]`))
+	require.Regexp(t, `^out for 1[0-9]\.[0-9] s$`, b.cells(`tr[data-dependency="kafka"]`)[1])
+	require.Contains(t, eval[string](b, `document.getElementById("notices").textContent`), "kafka is out since")
+	require.Contains(t, eval[string](b, `document.getElementById("notices").textContent`), "no worker asks for work. None has polled accounts for 80 s")
 	require.Contains(t, eval[string](b, `document.getElementById("notices").textContent`), "<b>offset 17 is out of range</b>", "as text, never as markup")
 
 	// The charts follow the counters.
@@ -143,7 +162,9 @@ func TestWorkerPageShowsWhatStatusSays(t *testing.T) {
 	require.Equal(t, "1,000", b.shown("metrics.counts.sync.calls"))
 	require.Equal(t, "37.5 %", b.shown("saved"))
 	require.Equal(t, "34.0 s", b.shown("staleness"))
-	require.Equal(t, "2", b.shown("parked"))
+	require.Equal(t, "3", b.shown("parked.accounts"), "those of the pipeline, not what this process parked")
+	require.Regexp(t, "read [4-9]\u00a0s ago", eval[string](b, `document.querySelector('[data-key="parked.accounts"]').parentElement.textContent`))
+	require.Equal(t, "40", b.shown("share.leased"))
 	require.Equal(t, "25", b.shown("metrics.gauges.budget.leased"))
 	require.Contains(t, eval[string](b, `document.getElementById("meters").textContent`), "25 of 50")
 	require.Equal(t, "1,010", eval[string](b, `document.querySelector('[data-counter="budget.used"] td:last-child').textContent`))
@@ -194,6 +215,10 @@ func TestPageFitsAPhone(t *testing.T) {
 	require.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), 375, "nothing sticks out")
 	small := eval[[]string](b, `[...document.querySelectorAll("main *")].filter((e) => e.childElementCount === 0 && e.textContent.trim() && parseFloat(getComputedStyle(e).fontSize) < 11).map((e) => e.textContent)`)
 	require.Empty(t, small, "too small to read: %s", strings.Join(small, ", "))
+	for _, column := range []int{2, 3, 5, 7} { // state, watermark, lag, oldest
+		require.LessOrEqual(t, eval[float64](b, fmt.Sprintf(`document.querySelector("#partitions tbody tr:nth-child(2) td:nth-child(%d)").getBoundingClientRect().right`, column)), 375.0, "column %d is seen", column)
+		require.True(t, eval[bool](b, fmt.Sprintf(`document.querySelector("#partitions tbody tr:nth-child(2) td:nth-child(%d)").checkVisibility()`, column)), "column %d is seen", column)
+	}
 	b.screenshot("bridge-phone")
 	b.requireQuiet()
 }

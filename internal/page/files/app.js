@@ -2,10 +2,10 @@
 // /status is shown in an element whose data-key is its path there.
 import {Chart} from "./chart.js";
 import {bridge, worker} from "./views.js";
-import {age, byId, element, number} from "./text.js";
+import {age, byId, element, number, since} from "./text.js";
 
 const POLL = 1000, TIMEOUT = 5000;
-let view = null, before = null, charts = [], lost = null;
+let view = null, before = null, charts = [], lost = null, gap = false;
 
 const poll = async () => {
   try {
@@ -16,6 +16,7 @@ const poll = async () => {
     connection("live", `up ${age(uptime(before))}`);
   } catch {
     lost ??= Date.now();
+    gap = true;
     connection("lost", `no answer for ${age((Date.now() - lost) / 1000)}, trying again`);
   }
   setTimeout(poll, POLL);
@@ -27,7 +28,7 @@ const connection = (state, text) => {
   target.textContent = text;
 };
 
-const uptime = (status) => (Date.parse(status.process.now) - Date.parse(status.process.started)) / 1000;
+const uptime = (status) => since(status.process.started, status.process.now);
 
 const show = (status) => {
   const chosen = status.partitions ? bridge : worker;
@@ -37,12 +38,13 @@ const show = (status) => {
     charts = view.charts.map((options) => new Chart(byId("charts"), options));
   }
   const restarted = before !== null && before.process.started !== status.process.started;
-  const rate = rates(status, restarted);
+  const {rate, lately} = rates(status, restarted);
   document.title = `${view.name} · ${status.pipeline} · Quiesce`;
   byId("process").textContent = `Quiesce ${view.name}`;
   byId("pipeline").textContent = status.pipeline;
   byId("version").textContent = `version ${status.version}, process ${status.process.pid}`;
-  byId("notices").replaceChildren(...view.notices(status).map(([level, text]) =>
+  const notices = view.notices(status).toSorted(([a], [b]) => (b === "bad") - (a === "bad"));
+  byId("notices").replaceChildren(...notices.map(([level, text]) =>
     element("p", {className: "notice", textContent: text, dataset: {level}})));
   byId("tiles").replaceChildren(...view.tiles(status).map(tile));
   const meters = view.meters(status, rate);
@@ -52,10 +54,11 @@ const show = (status) => {
   bounds.querySelector(".hint").textContent = view.bounds.hint;
   byId("meters").replaceChildren(...meters.map(meter));
   partitions(status);
+  dependencies(status);
   counters(status.metrics);
   const at = Date.parse(status.process.now) / 1000;
-  view.sample(status, rate).forEach((values, i) => charts[i].add({at, values, restarted}));
-  before = status;
+  view.sample(status, rate, lately).forEach((values, i) => charts[i].add({at, values, restarted, gap}));
+  before = status; gap = false;
 };
 
 const tile = ({label, key, value, note = "", level = ""}) => element("div", {className: "tile", dataset: {level}}, [
@@ -83,38 +86,66 @@ const partitions = (status) => {
   const list = status.partitions ?? [];
   byId("partitions").hidden = list.length === 0;
   const topics = new Set(list.map((p) => p.topic));
-  document.querySelector("#partitions tbody").replaceChildren(...list.map((p) => {
+  byId("topic").textContent = topics.size === 1 ? ` of ${list[0].topic}` : "";
+  rows("#partitions tbody", list.map((p) => {
     const state = p.stopped ? "stopped" : p.paused ? "paused" : "reading";
-    const oldest = p.oldest_uncommitted ? age((Date.parse(status.process.now) - Date.parse(p.oldest_uncommitted)) / 1000) : "–";
+    const oldest = p.oldest_uncommitted ? age(since(p.oldest_uncommitted, status.process.now)) : "–";
     const name = topics.size > 1 ? `${p.topic}/${p.partition}` : `${p.partition}`;
-    return element("tr", {dataset: {partition: `${p.topic}/${p.partition}`, state}}, [
-      name, number(p.watermark), p.end_offset < 0 ? "–" : number(p.end_offset), number(p.lag), number(p.uncommitted), oldest,
-      p.stopped ? `stopped: ${p.stopped}` : state,
-    ].map((text) => element("td", {textContent: text})));
+    return {dataset: {partition: `${p.topic}/${p.partition}`, state}, title: p.stopped ?? "", cells: [
+      name, state, number(p.watermark), p.end_offset < 0 ? "–" : number(p.end_offset), number(p.lag), number(p.uncommitted), oldest,
+    ]};
   }));
 };
 
+const dependencies = (status) => {
+  const list = status.dependencies ?? [];
+  byId("dependencies").hidden = list.length === 0;
+  rows("#dependencies tbody", list.map((d) => ({
+    dataset: {dependency: d.name, state: d.error ? "stopped" : "reading"},
+    cells: [d.name, d.error ? `out for ${age(since(d.out_since, status.process.now))}` : "answers", d.at],
+  })));
+};
+
+// rows shows one row for each of the list, and leaves alone what has not changed:
+// text that somebody is marking must stay marked.
+const rows = (selector, list) => {
+  const body = document.querySelector(selector);
+  while (body.rows.length > list.length) body.deleteRow(-1);
+  list.forEach(({dataset, title = "", cells}, i) => {
+    const row = body.rows[i] ?? body.insertRow();
+    Object.assign(row.dataset, dataset);
+    if (row.title !== title) row.title = title;
+    cells.forEach((text, j) => {
+      const cell = row.cells[j] ?? row.insertCell();
+      if (cell.textContent !== text) cell.textContent = text;
+    });
+  });
+};
+
 const counters = ({counts, gauges, timings}) => {
-  const rows = [
+  const list = [
     ...Object.entries(counts).map(([name, value]) => [name, number(value)]),
     ...Object.entries(gauges).map(([name, value]) => [name, number(value)]),
     ...Object.entries(timings).map(([name, t]) => [name, `${number(t.count)} × p50 ${age(t.p50_seconds)}, p99 ${age(t.p99_seconds)}`]),
   ].sort(([a], [b]) => a < b ? -1 : 1);
-  document.querySelector("#counters tbody").replaceChildren(...rows.map(([name, value]) =>
-    element("tr", {dataset: {counter: name}}, [element("td", {textContent: name}), element("td", {textContent: value})])));
+  rows("#counters tbody", list.map((cells) => ({dataset: {counter: cells[0]}, cells})));
 };
 
 // Rates are over some seconds, so that single events do not look like spikes.
-const RATE_OVER = 5;
+const RATE_OVER = 5, LATELY = 60;
 let recent = [];
 
 const rates = (status, restarted) => {
   const at = Date.parse(status.process.now) / 1000, counts = status.metrics.counts;
   if (restarted) recent = []; // it counts from zero again
   recent.push({at, counts});
-  while (recent.length > 2 && recent[1].at <= at - RATE_OVER) recent.shift();
-  const first = recent[0];
-  return (name) => at > first.at ? ((counts[name] ?? 0) - (first.counts[name] ?? 0)) / (at - first.at) : null;
+  while (recent.length > 2 && recent[1].at <= at - LATELY) recent.shift();
+  const first = recent[0], near = recent.findLast((r) => r.at <= at - RATE_OVER) ?? first;
+  const grown = (name, from) => at > from.at ? (counts[name] ?? 0) - (from.counts[name] ?? 0) : null;
+  return {
+    rate: (name) => at > near.at ? grown(name, near) / (at - near.at) : null,
+    lately: (name) => grown(name, first),
+  };
 };
 
 poll();

@@ -1,9 +1,10 @@
 // A line chart of the last five minutes, drawn as SVG. Samples are
-// {at: seconds, values: [..], restarted: bool}; a value of null is a gap.
+// {at: seconds, values: [..], restarted, gap: bool}; a value of null is a gap, and
+// so is what was before a sample that says so.
 const SPAN = 300;
 // Younger charts show less, so that there is something to see at once: seconds
 // shown, and between two labels.
-const STEPS = [[60, 15], [120, 30], [SPAN, 60]];
+const STEPS = [[30, 10], [60, 15], [120, 30], [SPAN, 60]];
 const LEFT = 44, RIGHT = 8, TOP = 8, BOTTOM = 22, HEIGHT = 190;
 
 const svg = (name, attributes, parent) => {
@@ -81,6 +82,7 @@ export class Chart {
       let last = 0;
       for (const sample of this.samples) {
         const value = sample.values[i];
+        if (sample.restarted || sample.gap) close(last);
         if (value === null || value === undefined || sample.restarted) { close(last); continue; }
         const point = `${x(sample.at).toFixed(1)} ${y(value).toFixed(1)}`;
         path += (open === null ? "M" : "L") + point;

@@ -23,6 +23,11 @@ export const age = (seconds) => {
   return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
 };
 
+// since is the time from one instant to another, in seconds; both as in /status.
+export const since = (from, to) => (Date.parse(to) - Date.parse(from)) / 1000;
+
+export const clock = (instant) => new Date(instant).toLocaleTimeString("en-GB");
+
 export const bytes = (value) => {
   const unit = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]].find(([, size]) => value >= size);
   return unit ? `${number(value / unit[1])} ${unit[0]}` : `${number(value)} B`;
