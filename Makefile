@@ -60,8 +60,8 @@ test-kafka: ## Test the consumer on a real Apache Kafka broker (needs Java 17 an
 	@cd deploy/local && go test -count=1 -timeout 10m -v ./kafkatest -kafka apache | grep -v '^=== '
 
 .PHONY: record
-record: ## Record the histories that replay tests run against, from a real server
-	@cd deploy/local && go run ./record
+record: ## Record this version's histories, from a real server, beside those of versions before
+	@cd deploy/local && go run ./record -version '$(VERSION)'
 
 .PHONY: kafka
 kafka: ## Keep an Apache Kafka broker up (ARGS="-port 9092"), for use as KAFKA_BROKERS

@@ -11,7 +11,8 @@ import (
 func TestHistoriesFromDirectory(t *testing.T) {
 	stdout, stderr, code := invoke(t, nil, "histories", "verify", "--from", "../workflows/testdata/histories")
 	require.Equal(t, process.ExitFailed, code)
-	require.Contains(t, stdout, "DOES NOT FIT  must-fail-activity-renamed.json (AccountSync, ")
+	require.Contains(t, stdout, "DOES NOT FIT  2026-11-30-93e4594/must-fail-activity-renamed.json (AccountSync, ")
+	require.Contains(t, stdout, ", event 7 ActivityTaskScheduled: ")
 	require.Contains(t, stderr, "do not fit this build")
 
 	_, stderr, code = invoke(t, nil, "histories", "verify", "--from", t.TempDir())

@@ -92,7 +92,7 @@ func TestLiveChangeRidesAlong(t *testing.T) {
 		rides    bool
 	}{{at(21), true}, {at(20), false}} {
 		r := newRun(t, at(0), nil)
-		r.env.OnActivity(contract.Sync, mock.Anything, mock.Anything).After(25*time.Second).Return(
+		r.env.OnActivity(contract.Sync, mock.Anything, mock.Anything).After(25 * time.Second).Return(
 			func(_ context.Context, in contract.SyncInput) (contract.SyncResult, error) {
 				require.Empty(t, in.Pending)
 				return contract.SyncResult{Outcome: contract.OutcomeWritten, CalledAt: test.calledAt}, nil

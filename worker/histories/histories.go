@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -232,19 +233,26 @@ func Save(dir string, histories []History) error {
 	return nil
 }
 
-// Load reads the histories that Save wrote, or that Temporal's own tools did.
+// Load reads the histories that Save wrote, or that Temporal's own tools did, from
+// dir and what is below it, each by its path there.
 func Load(dir string) ([]History, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		return nil, fmt.Errorf("load histories: %w", err)
-	}
 	var all []History
-	for _, file := range files {
+	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(file) != ".json" {
+			return err
+		}
 		h, err := load(file)
 		if err != nil {
-			return nil, fmt.Errorf("load %s: %w", file, err)
+			return err
+		}
+		if h.Name, err = filepath.Rel(dir, file); err != nil {
+			return err
 		}
 		all = append(all, h)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load histories: %w", err)
 	}
 	return all, nil
 }
@@ -257,10 +265,10 @@ func load(file string) (History, error) {
 	defer reader.Close() //nolint:errcheck // only read
 	events, err := client.HistoryFromJSON(reader, client.HistoryJSONOptions{})
 	if err != nil {
-		return History{}, err
+		return History{}, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(events.GetEvents()) == 0 {
-		return History{}, errors.New("there are no events in it")
+		return History{}, fmt.Errorf("%s: there are no events in it", file)
 	}
 	started := events.GetEvents()[0].GetWorkflowExecutionStartedEventAttributes()
 	last := events.GetEvents()[len(events.GetEvents())-1].GetEventType()

@@ -19,6 +19,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/mocks"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/quiesce-io/quiesce/workflows"
 )
@@ -30,7 +31,10 @@ const recorded = "../../workflows/testdata/histories"
 func TestVerifyFindsWhatDoesNotFit(t *testing.T) {
 	all, err := Load(recorded)
 	require.NoError(t, err)
-	report, err := Verify(all, converter.GetDefaultDataConverter(), workflows.Register)
+	report, err := Verify(all, converter.GetDefaultDataConverter(), func(registry worker.WorkflowRegistry) {
+		workflows.Register(registry)
+		workflows.RegisterBudget(registry)
+	})
 	require.NoError(t, err)
 	replayed := 0
 	for _, n := range report.Replayed {
@@ -39,15 +43,15 @@ func TestVerifyFindsWhatDoesNotFit(t *testing.T) {
 	require.Equal(t, len(all), replayed)
 	planted := 0
 	for _, h := range all {
-		if strings.HasPrefix(h.Name, "must-fail-") {
+		if strings.Contains(h.Name, "/must-fail-") {
 			planted++
 		}
 	}
 	require.Positive(t, planted)
 	require.Len(t, report.Failures, planted)
 	for _, f := range report.Failures {
-		require.True(t, strings.HasPrefix(f.History, "must-fail-"), f.History)
-		if f.History == "must-fail-activity-renamed.json" {
+		require.Contains(t, f.History, "/must-fail-")
+		if strings.HasSuffix(f.History, "/must-fail-activity-renamed.json") {
 			require.EqualValues(t, 7, f.Event, f.Error)
 			require.Equal(t, "ActivityTaskScheduled", f.EventType, f.Error)
 		}
@@ -57,7 +61,7 @@ func TestVerifyFindsWhatDoesNotFit(t *testing.T) {
 
 // TestSaveAndLoad: what is kept replays as what was downloaded.
 func TestSaveAndLoad(t *testing.T) {
-	one, err := load(filepath.Join(recorded, "one-call.json"))
+	one, err := load(filepath.Join(recorded, "2026-11-30-93e4594", "one-call.json"))
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "new")
 	require.NoError(t, Save(dir, []History{one}))
@@ -71,6 +75,8 @@ func TestSaveAndLoad(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "torn.json"), []byte("{"), 0o644))
 	_, err = Load(dir)
 	require.ErrorContains(t, err, "torn.json")
+	_, err = Load(filepath.Join(dir, "elsewhere"))
+	require.ErrorContains(t, err, "elsewhere")
 }
 
 // TestSampleTakesEveryBuild: a build with few histories is not crowded out by

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
@@ -44,6 +47,11 @@ func (r *recorder) read(ctx context.Context, workflowID, runID string) (*history
 	if _, err := wait.Next(); err != nil {
 		return nil, fmt.Errorf("wait for run %s of %s: %w", runID, workflowID, err)
 	}
+	return r.soFar(ctx, workflowID, runID)
+}
+
+// soFar returns what a run's history has now.
+func (r *recorder) soFar(ctx context.Context, workflowID, runID string) (*historypb.History, error) {
 	history := new(historypb.History)
 	events := r.temporal.GetWorkflowHistory(ctx, workflowID, runID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
@@ -54,6 +62,26 @@ func (r *recorder) read(ctx context.Context, workflowID, runID string) (*history
 		history.Events = append(history.Events, event)
 	}
 	return history, nil
+}
+
+// newDir returns the directory that a version's histories go to. One that is
+// there already has recorded: a history that is recorded again by the code that
+// it is to find faults in finds none.
+func newDir(below, version string, now time.Time) (string, error) {
+	switch {
+	case version == "":
+		return "", errors.New("-version is required, such as -version $(git describe --tags --always --dirty)")
+	case strings.HasSuffix(version, "-dirty"):
+		return "", fmt.Errorf("version %s has changes that are not committed: commit them first, so that the name says what has recorded", version)
+	}
+	there, err := filepath.Glob(filepath.Join(below, "*-"+version))
+	if err != nil {
+		return "", fmt.Errorf("version %q: %w", version, err)
+	}
+	if len(there) > 0 {
+		return "", fmt.Errorf("version %s has recorded: %s; what a version has recorded is not recorded again", version, there[0])
+	}
+	return filepath.Join(below, now.UTC().Format(time.DateOnly)+"-"+version), nil
 }
 
 func (r *recorder) file(name string) string { return filepath.Join(r.dir, name+".json") }

@@ -26,6 +26,9 @@ import (
 // pipeline is the PIPELINE that stands in the histories.
 const pipeline = "accounts"
 
+// rps is the worker's UPSTREAM_RPS: nothing waits for a permit.
+const rps = 100
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -43,8 +46,13 @@ func record(ctx context.Context, args []string, progress io.Writer) (err error) 
 		return err
 	}
 	flags := flag.NewFlagSet("record", flag.ContinueOnError)
-	dir := flags.String("dir", filepath.Join(root, "workflows", "testdata", "histories"), "directory to write to")
+	below := flags.String("dir", filepath.Join(root, "workflows", "testdata", "histories"), "directory of the versions' directories")
+	version := flags.String("version", "", "version that is recorded, as git describe says it; required")
 	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	dir, err := newDir(*below, *version, time.Now())
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute) // the server may have to be built first
@@ -54,7 +62,7 @@ func record(ctx context.Context, args []string, progress io.Writer) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
-	env := []string{"PIPELINE=" + pipeline, "UPSTREAM_RPS=100", "STATUS_ADDR=127.0.0.1:0", "MAX_CLOCK_SKEW=100ms"}
+	env := []string{"PIPELINE=" + pipeline, fmt.Sprint("UPSTREAM_RPS=", rps), "STATUS_ADDR=127.0.0.1:0", "MAX_CLOCK_SKEW=100ms"}
 	migrate, err := s.Binary(ctx, "migrate", "worker", []string{"migrate"}, env)
 	if err != nil {
 		return err
@@ -89,7 +97,7 @@ func record(ctx context.Context, args []string, progress io.Writer) (err error) 
 		return err
 	}
 	r := &recorder{
-		upstream: s.Upstream, temporal: temporal, store: tables, dir: *dir, progress: progress,
+		upstream: s.Upstream, temporal: temporal, store: tables, dir: dir, progress: progress,
 		bridge: &run.Client{
 			Service: temporal.WorkflowService(), Namespace: s.Temporal.Namespace, TaskQueue: pipeline,
 			Identity: "bridge", Converter: converter.GetDefaultDataConverter(),

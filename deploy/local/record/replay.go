@@ -47,7 +47,8 @@ func (r *recorder) replay(ctx context.Context) error {
 	fmt.Fprintln(r.progress, "recording replays")
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	host := worker.New(r.temporal, contract.ReplayTaskQueue(pipeline), worker.Options{DisableWorkflowWorker: true})
+	// As in a bridge, a pause arrives within a second.
+	host := worker.New(r.temporal, contract.ReplayTaskQueue(pipeline), worker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
 	activity := &replay.Activity{Accounts: r.runs(), Kafka: &replay.Kafka{}, Logger: slog.New(slog.DiscardHandler)}
 	activity.Register(host)
 	if err := host.Start(); err != nil {

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
+	"github.com/quiesce-io/quiesce/activities/budget"
 	"github.com/quiesce-io/quiesce/activities/store"
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
 	"github.com/quiesce-io/quiesce/worker/parked"
@@ -23,6 +26,9 @@ var settings = contract.Settings{
 // all plays every scenario. Each is one account's, and names the files of its
 // runs in order.
 func (r *recorder) all(ctx context.Context) error {
+	if err := r.budget(ctx); err != nil {
+		return err
+	}
 	for _, scenario := range []struct {
 		account string
 		play    func(ctx context.Context, account string) (runID string, err error)
@@ -55,7 +61,38 @@ func (r *recorder) all(ctx context.Context) error {
 	if err := r.replay(ctx); err != nil {
 		return err
 	}
+	if err := r.spoil("replay-resumed", "must-fail-replay-renamed"); err != nil {
+		return err
+	}
 	return r.spoil("one-call", "must-fail-activity-renamed")
+}
+
+// budget records the beginning of the budget's one run: the worker renews its
+// share, an operator sets another rate.
+func (r *recorder) budget(ctx context.Context) error {
+	fmt.Fprintln(r.progress, "recording the budget")
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	b := budget.Temporal{Client: r.temporal, Pipeline: pipeline, TaskQueue: pipeline}
+	err := r.await(ctx, "a worker's share", func() (bool, error) {
+		status, err := b.Status(ctx)
+		var missing *serviceerror.NotFound
+		if errors.As(err, &missing) {
+			return false, nil // the worker is about to start it
+		}
+		return len(status.Workers) > 0, err
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := b.Set(ctx, rps+1); err != nil {
+		return err
+	}
+	history, err := r.soFar(ctx, contract.BudgetWorkflowID(pipeline), "")
+	if err != nil {
+		return err
+	}
+	return r.save("budget", history)
 }
 
 func workflowID(account string) string { return contract.AccountWorkflowID(pipeline, account) }
