@@ -257,6 +257,8 @@ func auditReplayCommand() process.Command {
 		Name:     "audit replay ID",
 		Summary:  "Tell what a replay called, and which payloads it changed, with their hashes before and after.",
 		Help:     "Reads the sync log, so it works after Temporal's retention has dropped the replay.",
+		Needs:    "PIPELINE and SPANNER_DATABASE",
+		Examples: []string{"audit replay 20260131-120000-abcd", "audit replay 20260131-120000-abcd --json > changed.json"},
 		Settings: []any{&settings.Store, &settings.Common},
 		Validate: func() error { return errors.Join(settings.Common.Validate(), settings.Store.Validate()) },
 		Flags: func(flags *flag.FlagSet) {
