@@ -22,8 +22,8 @@ type Place struct {
 	// before it; zero and nil where that is not known.
 	Due     time.Time
 	Failure *contract.Failure
-	// Err is why Temporal has not taken it, or not told; empty if there is no
-	// reason but time.
+	// Err is why Temporal has not taken it, or not told, or not taken those whose
+	// turn came before; empty if there is no reason but time.
 	Err string
 }
 
@@ -34,7 +34,7 @@ func (d *Dispatcher) Oldest(ctx context.Context) (oldest Place, found bool) {
 		for _, a := range l.accounts {
 			a.each(func(c change, runID string, t *taken) bool {
 				if !found || c.Time.Before(oldest.Time) {
-					oldest, found = a.place(c, runID, t), true
+					oldest, found = l.place(a, c, runID, t), true
 				}
 				return true
 			})
@@ -53,7 +53,7 @@ func (d *Dispatcher) Find(ctx context.Context, source contract.Source, offset in
 			}
 			a.each(func(c change, runID string, t *taken) bool {
 				if c.Position.Offset == offset && c.Source.Same(source) {
-					place, found = a.place(c, runID, t), true
+					place, found = l.place(a, c, runID, t), true
 				}
 				return !found
 			})
@@ -98,10 +98,14 @@ func (l *lane) ask(question func()) {
 	l.signal()
 }
 
-func (a *account) place(c change, runID string, t *taken) Place {
+// place is for the lane's own goroutine.
+func (l *lane) place(a *account, c change, runID string, t *taken) Place {
 	p := Place{
 		Account: a.key, WorkflowID: a.workflowID, Source: c.Source, Position: c.Position, Time: c.Time,
 		RunID: runID, Err: a.lastError,
+	}
+	if p.Err == "" && !a.at.IsZero() && time.Now().After(a.at) {
+		p.Err = l.lastError // what holds its turn up; nobody else writes it
 	}
 	if t != nil && t.start != nil {
 		p.Due, p.Failure = t.start.Due, t.start.Input.Failure

@@ -17,6 +17,11 @@ import (
 // State is what a run is at.
 type State struct {
 	Open bool
+	// TaskQueue is where its workers are to come from.
+	TaskQueue string
+	// TaskAttempt is which attempt its workflow task is at, from 1; 0 if it has
+	// none to do.
+	TaskAttempt int32
 	// Activity is its Sync that has begun and not ended; nil if there is none.
 	Activity *Activity
 }
@@ -42,7 +47,11 @@ func (c *Client) Describe(ctx context.Context, workflowID, runID string) (State,
 	if err != nil {
 		return State{}, c.readError(err, "state", workflowID, runID)
 	}
-	state := State{Open: response.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}
+	state := State{
+		Open:        response.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
+		TaskQueue:   response.GetExecutionConfig().GetTaskQueue().GetName(),
+		TaskAttempt: response.GetPendingWorkflowTask().GetAttempt(),
+	}
 	for _, pending := range response.GetPendingActivities() {
 		state.Activity = &Activity{Attempt: pending.GetAttempt()}
 		if pending.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED {
@@ -57,20 +66,20 @@ func describeFailure(f *failurepb.Failure) (message, kind string) {
 	return f.GetMessage(), f.GetApplicationFailureInfo().GetType()
 }
 
-// LastPoll returns when a worker last asked for work, for runs or for their
-// activities, whichever is longer ago; zero if none has within the minutes that
-// Temporal remembers. A worker asks at least every minute.
-func (c *Client) LastPoll(ctx context.Context) (time.Time, error) {
+// LastPoll returns when a worker last asked the task queue for work, for runs or
+// for their activities, whichever is longer ago; zero if none has within the
+// minutes that Temporal remembers. A worker asks at least every minute.
+func (c *Client) LastPoll(ctx context.Context, queue string) (time.Time, error) {
 	var last time.Time
 	for i, kind := range []enumspb.TaskQueueType{enumspb.TASK_QUEUE_TYPE_WORKFLOW, enumspb.TASK_QUEUE_TYPE_ACTIVITY} {
 		response, err := c.Service.DescribeTaskQueue(ctx, &workflowservice.DescribeTaskQueueRequest{
-			Namespace: c.Namespace, TaskQueue: &taskqueuepb.TaskQueue{Name: c.TaskQueue}, TaskQueueType: kind,
+			Namespace: c.Namespace, TaskQueue: &taskqueuepb.TaskQueue{Name: queue}, TaskQueueType: kind,
 		})
 		if notFound := (*serviceerror.NotFound)(nil); errors.As(err, &notFound) {
 			return time.Time{}, nil // nobody has ever asked
 		}
 		if err != nil {
-			return time.Time{}, fmt.Errorf("pollers of task queue %s: %w", c.TaskQueue, err)
+			return time.Time{}, fmt.Errorf("pollers of task queue %s: %w", queue, err)
 		}
 		var newest time.Time
 		for _, poller := range response.GetPollers() {

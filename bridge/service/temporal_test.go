@@ -33,8 +33,14 @@ type temporal struct {
 	signals []contract.Changes
 	stuck   bool
 	absent  bool // no worker polls
-	// activity is what every run is at.
+	// activity is what every run is at, queue where its workers are to come from,
+	// task the attempt of its workflow task, 0 for none.
 	activity *workflowpb.PendingActivityInfo
+	queue    string
+	task     int32
+	ahead    time.Duration // of its clock, when probed
+	// hang is called with each request's context; it may wait for its end.
+	hang func(ctx context.Context)
 	// before is called with each request's name; it may hang, and fail it.
 	before func(request string) error
 }
@@ -50,7 +56,7 @@ type execution struct {
 }
 
 func newTemporal() *temporal {
-	return &temporal{open: map[string]*execution{}, all: map[string]*execution{}}
+	return &temporal{open: map[string]*execution{}, all: map[string]*execution{}, queue: "crm"}
 }
 
 // sdk is the client that the bridge gets.
@@ -63,8 +69,11 @@ func (c sdk) WorkflowService() workflowservice.WorkflowServiceClient { return c.
 
 func (f *temporal) request(ctx context.Context, name string) error {
 	f.mu.Lock()
-	before := f.before
+	before, hang := f.before, f.hang
 	f.mu.Unlock()
+	if hang != nil {
+		hang(ctx)
+	}
 	if before != nil {
 		if err := before(name); err != nil {
 			return err
@@ -77,6 +86,13 @@ func (f *temporal) set(before func(request string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.before = before
+}
+
+// run returns the workflow's open run.
+func (f *temporal) run(workflowID string) *execution {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.open[workflowID]
 }
 
 func (f *temporal) signalled() (changes int) {
@@ -108,7 +124,9 @@ func (f *temporal) StartWorkflowExecution(ctx context.Context, in *workflowservi
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return &workflowservice.StartWorkflowExecutionResponse{RunId: f.begin(in.GetWorkflowId(), nil, time.Hour).runID}, nil
+	e := f.begin(in.GetWorkflowId(), nil, time.Hour)
+	e.began = e.began.Add(f.ahead)
+	return &workflowservice.StartWorkflowExecutionResponse{RunId: e.runID}, nil
 }
 
 func (f *temporal) TerminateWorkflowExecution(context.Context, *workflowservice.TerminateWorkflowExecutionRequest, ...grpc.CallOption) (*workflowservice.TerminateWorkflowExecutionResponse, error) {
@@ -230,6 +248,13 @@ func (f *temporal) DescribeWorkflowExecution(ctx context.Context, in *workflowse
 	}
 	response := &workflowservice.DescribeWorkflowExecutionResponse{
 		WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Status: enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING},
+		ExecutionConfig:       &workflowpb.WorkflowExecutionConfig{TaskQueue: &taskqueuepb.TaskQueue{Name: f.queue}},
+	}
+	if e.close != nil {
+		response.WorkflowExecutionInfo.Status = enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED
+	}
+	if f.task > 0 {
+		response.PendingWorkflowTask = &workflowpb.PendingWorkflowTaskInfo{Attempt: f.task}
 	}
 	if f.activity != nil {
 		response.PendingActivities = append(response.PendingActivities, f.activity)
@@ -237,14 +262,14 @@ func (f *temporal) DescribeWorkflowExecution(ctx context.Context, in *workflowse
 	return response, nil
 }
 
-func (f *temporal) DescribeTaskQueue(ctx context.Context, _ *workflowservice.DescribeTaskQueueRequest, _ ...grpc.CallOption) (*workflowservice.DescribeTaskQueueResponse, error) {
+func (f *temporal) DescribeTaskQueue(ctx context.Context, in *workflowservice.DescribeTaskQueueRequest, _ ...grpc.CallOption) (*workflowservice.DescribeTaskQueueResponse, error) {
 	if err := f.request(ctx, "pollers"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	response := &workflowservice.DescribeTaskQueueResponse{}
-	if !f.absent {
+	if !f.absent && in.GetTaskQueue().GetName() == "crm" {
 		response.Pollers = []*taskqueuepb.PollerInfo{{LastAccessTime: timestamppb.Now(), Identity: "worker"}}
 	}
 	return response, nil
