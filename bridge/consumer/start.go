@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -19,12 +19,14 @@ import (
 type topicInfo struct {
 	id         contract.TopicID
 	partitions int32
+	allowed    int32 // operations that we may do, one bit each; math.MinInt32 where the broker does not say
 }
 
 // topics asks the brokers, not a cache, for the topics' IDs and partitions.
 // Topics that do not exist are missing from the answer.
 func (c *Consumer) topics(ctx context.Context, names []string) (map[string]topicInfo, error) {
 	req := kmsg.NewPtrMetadataRequest()
+	req.IncludeTopicAuthorizedOperations = true
 	for _, name := range names {
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = kmsg.StringPtr(name)
@@ -41,14 +43,10 @@ func (c *Consumer) topics(ctx context.Context, names []string) (map[string]topic
 		case err != nil:
 			return nil, fmt.Errorf("topic %s: %w", *t.Topic, err)
 		default:
-			infos[*t.Topic] = topicInfo{id: t.TopicID, partitions: int32(len(t.Partitions))}
+			infos[*t.Topic] = topicInfo{id: t.TopicID, partitions: int32(len(t.Partitions)), allowed: t.AuthorizedOperations}
 		}
 	}
 	return infos, nil
-}
-
-func (c *Consumer) refused(err error) error {
-	return fmt.Errorf("KAFKA_SASL_MECHANISM=%s: %s refuses the credentials: %w", c.cfg.SASLMechanism, strings.Join(c.cfg.Brokers, ","), err)
 }
 
 // checkStart waits until the brokers answer and the topics are there, for at
@@ -67,23 +65,20 @@ func (c *Consumer) checkStart(ctx context.Context) error {
 	retry := time.NewTicker(500 * time.Millisecond)
 	defer retry.Stop()
 	var last error
+	told := false
 	for {
 		infos, err := c.topics(wait, slices.Sorted(maps.Keys(needed)))
 		switch {
 		case err == nil:
-			last = nil
-			for topic, variable := range needed {
-				if _, found := infos[topic]; !found {
-					last = errors.Join(last, fmt.Errorf("%s: topic %q does not exist at %s", variable, topic, strings.Join(c.cfg.Brokers, ",")))
-				}
-			}
-			if last == nil {
+			if last = c.unusable(needed, infos); last == nil {
 				return nil
 			}
-		case errors.Is(err, kerr.SaslAuthenticationFailed):
-			last = c.refused(err)
 		case wait.Err() == nil || last == nil:
-			last = fmt.Errorf("KAFKA_BROKERS: no answer from %s: %w", strings.Join(c.cfg.Brokers, ","), err)
+			last = c.explain(err)
+		}
+		if !told {
+			told = true
+			c.log.Warn("waiting for Kafka", "error", last)
 		}
 		select {
 		case <-retry.C:
@@ -94,4 +89,23 @@ func (c *Consumer) checkStart(ctx context.Context) error {
 			return fmt.Errorf("%w (waited %s)", last, c.cfg.StartTimeout)
 		}
 	}
+}
+
+// unusable names the topics that are missing, or that we may not use.
+func (c *Consumer) unusable(needed map[string]string, infos map[string]topicInfo) (faults error) {
+	for _, topic := range slices.Sorted(maps.Keys(needed)) {
+		variable := needed[topic]
+		info, found := infos[topic]
+		operation := kmsg.ACLOperationRead
+		if variable == "DEAD_LETTER_TOPIC" {
+			operation = kmsg.ACLOperationWrite
+		}
+		switch {
+		case !found:
+			faults = errors.Join(faults, fmt.Errorf("%s: topic %q does not exist at %s: create it, or name another", variable, topic, c.where()))
+		case info.allowed != math.MinInt32 && info.allowed&(1<<operation) == 0:
+			faults = errors.Join(faults, fmt.Errorf("%s: topic %q at %s: %s may not %s it: grant that", variable, topic, c.where(), c.who(), operation))
+		}
+	}
+	return faults
 }
