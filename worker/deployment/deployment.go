@@ -50,16 +50,13 @@ type Pipeline struct {
 // List returns the versions that Temporal knows, newest first. Where none is
 // current, unversioned workers do the work.
 func (p *Pipeline) List(ctx context.Context) ([]Version, error) {
-	described, err := p.Client.GetHandle(p.Name).Describe(ctx, client.WorkerDeploymentDescribeOptions{})
-	if notFound := (*serviceerror.NotFound)(nil); errors.As(err, &notFound) {
-		return nil, ErrNone
-	}
+	info, err := p.describe(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("versions of %s: %w", p.Name, err)
+		return nil, err
 	}
-	routing := described.Info.RoutingConfig
+	routing := info.RoutingConfig
 	var versions []Version
-	for _, summary := range described.Info.VersionSummaries {
+	for _, summary := range info.VersionSummaries {
 		v := Version{Version: summary.Version.BuildID, Since: summary.CreateTime}
 		v.Current = routing.CurrentVersion != nil && routing.CurrentVersion.BuildID == v.Version
 		if routing.RampingVersion != nil && routing.RampingVersion.BuildID == v.Version {
@@ -71,15 +68,40 @@ func (p *Pipeline) List(ctx context.Context) ([]Version, error) {
 	return versions, nil
 }
 
-// Use makes a version the current one: new runs and the next step of those in
-// flight go to its workers. It must have some.
+func (p *Pipeline) describe(ctx context.Context) (client.WorkerDeploymentInfo, error) {
+	described, err := p.Client.GetHandle(p.Name).Describe(ctx, client.WorkerDeploymentDescribeOptions{})
+	if notFound := (*serviceerror.NotFound)(nil); errors.As(err, &notFound) {
+		return client.WorkerDeploymentInfo{}, ErrNone
+	}
+	if err != nil {
+		return client.WorkerDeploymentInfo{}, fmt.Errorf("versions of %s: %w", p.Name, err)
+	}
+	return described.Info, nil
+}
+
+// Use makes a version the current one, with all of the work: new runs and the
+// next step of those in flight go to its workers. It must have some. A part that
+// another version has is taken from it: to Temporal that is another matter, and
+// whoever goes back from a version that is being tried would leave it its part.
 func (p *Pipeline) Use(ctx context.Context, version string) error {
 	if err := p.known(ctx, version); err != nil {
 		return err
 	}
-	_, err := p.Client.GetHandle(p.Name).SetCurrentVersion(ctx, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: version})
+	handle := p.Client.GetHandle(p.Name)
+	_, err := handle.SetCurrentVersion(ctx, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: version})
 	if err != nil {
 		return fmt.Errorf("use version %s: %w", version, err)
+	}
+	// Temporal has ended the ramp of a version that becomes the current one.
+	info, err := p.describe(ctx)
+	if err != nil {
+		return err
+	}
+	if info.RoutingConfig.RampingVersion == nil && info.RoutingConfig.RampingVersionPercentage == 0 {
+		return nil
+	}
+	if _, err := handle.SetRampingVersion(ctx, client.WorkerDeploymentSetRampingVersionOptions{}); err != nil {
+		return fmt.Errorf("use version %s, end the ramp beside it: %w", version, err)
 	}
 	return nil
 }

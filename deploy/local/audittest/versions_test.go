@@ -60,6 +60,8 @@ func TestRollout(t *testing.T) {
 	require.Contains(t, stderr, `no version "v3"; those that have run are v2, v1`)
 	p.command("worker", "versions", "use", "v2", "--ramp", "50")
 	awaitBy("both work", "v1", "v2")
+	p.command("worker", "versions", "use", "v1")
+	awaitBy("version 2 has lost its part", "v1")
 
 	// Changes that wait for their call while versions change hands.
 	p.change(names...)
