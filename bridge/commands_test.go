@@ -79,6 +79,9 @@ func TestRunNamesEveryFault(t *testing.T) {
 	for _, want := range []string{"PIPELINE=Not OK: ", "SETTLE_DELAY=5s: ", "EXECUTORS=0: ", "BUFFER_RECORDS=x: ", "KAFKA_TOPICS: ", "DEAD_LETTER_TOPIC: "} {
 		require.Contains(t, stderr, want)
 	}
+	_, stderr, _ = invoke(t, nil, "where", "t/0/1")
+	require.Contains(t, stderr, "PIPELINE")
+	require.NotContains(t, stderr, "KAFKA_GROUP", "it defaults to the pipeline's name")
 	_, stderr, _ = invoke(t, nil, "run")
 	require.NotContains(t, stderr, "KAFKA_GROUP", "it defaults to the pipeline's name")
 }

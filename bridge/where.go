@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,7 +40,8 @@ Kafka and Temporal are read; that needs no bridge.`,
 		Settings: []any{settings},
 		Validate: func() error {
 			kafka := settings.Kafka
-			kafka.Group, kafka.StartTimeout = group(*settings), settings.Common.StartTimeout
+			// Where there is none, PIPELINE is missing and is what to mend.
+			kafka.Group, kafka.StartTimeout = cmp.Or(group(*settings), "missing"), settings.Common.StartTimeout
 			return errors.Join(settings.Common.Validate(), kafka.Validate())
 		},
 		Flags: func(flags *flag.FlagSet) {

@@ -178,6 +178,9 @@ func (s *Set) restore(parsed []string) {
 // unknown makes the flag package's error about a flag that is not there name the
 // one that was meant; other errors it returns as they are.
 func (s *Set) unknown(err error) error {
+	if value, ok := strings.CutSuffix(err.Error(), ": parse error"); ok {
+		return fmt.Errorf("%s: %s", strings.Replace(value, "for flag -", "for --", 1), reason(errors.New("parse error")))
+	}
 	name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !ok {
 		return err

@@ -84,7 +84,7 @@ func checkHealth(ctx context.Context, binary, address string, stdout io.Writer) 
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("no %s answers at STATUS_ADDR=%s: %w", binary, address, err)
+		return fmt.Errorf("no %s answers at STATUS_ADDR=%s; is it running, with that STATUS_ADDR? %w", binary, address, err)
 	}
 	defer response.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
