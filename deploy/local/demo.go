@@ -96,7 +96,11 @@ func demoCommand(stop stopper, args []string, stdout, _ io.Writer) error {
 	if err = errors.Join(err, s.Stop()); err != nil {
 		return err
 	}
-	return report(summary, opts.summary, d.disturbed, stdout)
+	if err := report(summary, opts.summary, d.disturbed, stdout); err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, why(d.served(), opts.window()))
+	return nil
 }
 
 // early returns what to say about a start that failed with err: nothing about
@@ -212,10 +216,12 @@ func (d *demo) traffic(stop stopper) error {
 	view := newView(d.out)
 	defer view.end()
 	acts := &incidents{demo: d, note: view.note}
+	defer acts.close()
 	defer acts.end()
 	keys, typed, restore := listenKeys(making, d.opts.keys, view.terminal)
 	defer restore()
 	if typed {
+		view.hints = d.hints
 		view.note("%s", keysHelp)
 	} else {
 		view.note("Ctrl-C drains and sums up.")
@@ -265,6 +271,7 @@ func (d *demo) traffic(stop stopper) error {
 			}
 			live.draining = made == nil
 			view.show(live)
+			acts.see(live)
 			drained = live.draining && live.lag == 0
 		}
 		if failed != nil {

@@ -137,7 +137,7 @@ func TestPlainViewPrintsNowAndThen(t *testing.T) {
 	v.now = func() time.Time { return now }
 	for second := range 13 {
 		now = v.start.Add(time.Duration(second) * time.Second)
-		v.show(live{changes: 10, calls: 5, pending: second, draining: second >= 7})
+		v.show(live{changes: 13, covered: 10, calls: 5, pending: second, draining: second >= 7})
 	}
 	v.end()
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -148,7 +148,7 @@ func TestPlainViewPrintsNowAndThen(t *testing.T) {
 	if want := []string{"0s", "5s", "7s", "12s"}; !slices.Equal(seen, want) {
 		t.Errorf("lines at %v, want %v", seen, want)
 	}
-	for _, part := range []string{"changes 10", "calls 5", "saved 50.0%", "pending 7", "oldest uncommitted 0.0s", "watermark lag 0", "stale 0", "lost 0"} {
+	for _, part := range []string{"changes 13", "calls 5", "saved 50.0%", "pending 7", "oldest uncommitted 0.0s", "watermark lag 0", "stale 0", "lost 0"} {
 		if !strings.Contains(lines[2], part) {
 			t.Errorf("no %q in %q", part, lines[2])
 		}

@@ -21,6 +21,10 @@ import (
 // live is what the view shows.
 type live struct {
 	changes, calls int
+	// covered are the changes that calls have served; the rest is not late. served
+	// says which call served how many.
+	covered int
+	served  []served
 	// pending is the bridge's uncommitted changes, oldest the age of the first.
 	pending int
 	oldest  time.Duration
@@ -54,6 +58,8 @@ func (d *demo) live(ctx context.Context) (live, error) {
 		l.lag += lag.Lag
 		committed[lag.Partition] = lag.Committed
 	}
+	l.served = attribute(changes, calls, d.opts.settle())
+	l.covered = covered(l.served)
 	l.stale, l.lost = countBroken(changes, calls, committed, d.opts.settle())
 	return l, nil
 }
@@ -66,7 +72,7 @@ func (d *demo) live(ctx context.Context) (live, error) {
 func countBroken(changes []load.Change, calls []upstream.Call, committed map[int32]int64, settle time.Duration) (stale, lost int) {
 	latest := map[string]upstream.Call{} // latest answered call by account
 	for _, call := range calls {
-		if call.Status == http.StatusOK || call.Status == http.StatusNotFound {
+		if answered(call) {
 			latest[call.Account] = call
 		}
 	}

@@ -13,9 +13,12 @@ import (
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
 )
 
-func TestBestSharedIsTheCallThatServedMost(t *testing.T) {
-	start := time.Unix(1_800_000_000, 0)
-	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+var start = time.Unix(1_800_000_000, 0)
+
+// at is a time of that many seconds.
+func at(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+
+func TestCallsServeWhatTheyAreTheFirstToCover(t *testing.T) {
 	var changes []load.Change
 	for _, c := range []struct {
 		account string
@@ -30,12 +33,80 @@ func TestBestSharedIsTheCallThatServedMost(t *testing.T) {
 		{Account: "c", Start: at(3.5), Status: 200},
 		{Account: "b", Start: at(5), Status: 200}, // 1
 	}
-	best, found := bestShared(changes, calls, 2*time.Second, at(0))
-	if want := (shared{account: "a", changes: 3, over: 1500 * time.Millisecond}); !found || best != want {
+	all := attribute(changes, calls, 2*time.Second)
+	var counts []int
+	for _, s := range all {
+		counts = append(counts, s.changes)
+	}
+	if want := []int{0, 2, 3, 1, 1}; !slices.Equal(counts, want) || covered(all) != 7 {
+		t.Errorf("served %v of %d, want %v", counts, covered(all), want)
+	}
+	best, found := bestShared(all, at(0))
+	if want := (served{call: calls[2], changes: 3, over: 1500 * time.Millisecond}); !found || best != want {
 		t.Errorf("best %+v, want %+v", best, want)
 	}
-	if best, found = bestShared(changes, calls, 2*time.Second, at(4)); found {
+	if best, found = bestShared(all, at(4)); found {
 		t.Errorf("since then no call was shared, got %+v", best)
+	}
+	text := why(all, 950*time.Millisecond)
+	if want := "Why: of 5 calls, 1 served none that was new, 2 served one change, 1 served two, 1 served three. "; !strings.HasPrefix(text, want) {
+		t.Errorf("%q, want %q", text, want)
+	}
+}
+
+func TestWhatAKeyDidIsToldInFigures(t *testing.T) {
+	call := func(account string, s float64, status, changes int) served {
+		return served{call: upstream.Call{Account: account, Start: at(s), Status: status}, changes: changes}
+	}
+	delay := 3 * time.Second
+	a := &aftermath{what: "the kill of the worker", at: at(10), due: at(16), before: live{oldest: 3200 * time.Millisecond}}
+	after := live{oldest: 3500 * time.Millisecond, served: []served{
+		call("before", 9, 200, 1), call("a", 10.5, 200, 2), call("b", 15, 200, 0), call("c", 16, 503, 0), call("d", 17, 404, 1),
+	}}
+	for _, step := range []struct {
+		s       float64
+		oldest  time.Duration
+		pending int
+		over    bool
+	}{
+		{11, 3 * time.Second, 40, false},         // too early to tell
+		{15, 8 * time.Second, 90, false},         //
+		{17, 7 * time.Second, 80, false},         // not yet as before
+		{18, 4100 * time.Millisecond, 50, true},  // within a second of what was before
+		{19, 4300 * time.Millisecond, 50, false}, // not within it
+	} {
+		if over := a.see(live{oldest: step.oldest, pending: step.pending}, at(step.s), delay); over != step.over {
+			t.Errorf("after %g s with %s: over %v", step.s, step.oldest, over)
+		}
+	}
+	want := "What the kill of the worker did: upstream answered no call for 4.5 s, up to 90 changes waited, the oldest for up to 8.0 s\n" +
+		"(3.2 s before), and 8 s after it all was as before. Calls since: 4; refused: 1; made again because they were cut off: 1.\n" +
+		"Stale 0, lost 0."
+	if text := a.tell(after, at(18), true); text != want {
+		t.Errorf("%q, want %q", text, want)
+	}
+	if text := a.tell(after, at(18), false); !strings.Contains(text, "it was not over when the changes ended") {
+		t.Errorf("%q", text)
+	}
+	hot := &aftermath{at: at(10), before: live{covered: 10, calls: 8}}
+	text := hot.tellHot(live{covered: 40, calls: 20, served: []served{call(hotAccount, 9, 200, 1), call(hotAccount, 12, 200, 9)}}, 30, at(20))
+	if want := "In 10 s account-0 changed 30 times and was read 1 times. The saved share of all went from 20.0% to 50.0%."; text != want {
+		t.Errorf("%q, want %q", text, want)
+	}
+}
+
+func TestHintsAreShownWhileChangesAreMade(t *testing.T) {
+	var out bytes.Buffer
+	d := &demo{opts: demoOptions{heartbeat: 3 * time.Second, session: 6 * time.Second}}
+	v := &view{out: &out, terminal: true, start: time.Now(), now: time.Now, hints: d.hints}
+	v.show(live{pending: 57})
+	if text := out.String(); !strings.Contains(text, "57 changes wait in Temporal; calls under way begin again after 3s") || v.lines != 12 {
+		t.Errorf("%d lines: %q", v.lines, text)
+	}
+	out.Reset()
+	v.show(live{draining: true})
+	if text := out.String(); !strings.HasPrefix(text, "\x1b[12F\x1b[J") || strings.Contains(text, "kill the") || v.lines != 9 {
+		t.Errorf("%d lines: %q", v.lines, text)
 	}
 }
 

@@ -24,6 +24,9 @@ type view struct {
 	start    time.Time
 	now      func() time.Time
 
+	// hints are further rows for a terminal, of what may be done now; may be nil.
+	hints func(live) [][2]string
+
 	lines    int // drawn, to be drawn over
 	latest   live
 	latestAt time.Time // when that was; zero before the first
@@ -81,9 +84,18 @@ func (v *view) end() {
 func (v *view) print(now time.Time) {
 	v.printed, v.dirty = now, false
 	l := v.latest
-	fmt.Fprintf(v.out, "%4.0fs  changes %d  calls %d  saved %.1f%%  pending %d  oldest uncommitted %.1fs  watermark lag %d  stale %d  lost %d%s\n",
-		now.Sub(v.start).Seconds(), l.changes, l.calls, 100*check.SavedRatio(l.changes, l.calls), l.pending,
+	fmt.Fprintf(v.out, "%4.0fs  changes %d  calls %d  saved %s  pending %d  oldest uncommitted %.1fs  watermark lag %d  stale %d  lost %d%s\n",
+		now.Sub(v.start).Seconds(), l.changes, l.calls, savedSoFar(l), l.pending,
 		l.oldest.Seconds(), l.lag, l.stale, l.lost, phase(l))
+}
+
+// savedSoFar is the share of the changes covered so far that took no call: what
+// still waits is neither saved nor spent.
+func savedSoFar(l live) string {
+	if l.covered == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f%%", 100*check.SavedRatio(l.covered, l.calls))
 }
 
 func phase(l live) string {
@@ -99,20 +111,27 @@ func (v *view) draw(now time.Time) {
 		{"time", fmt.Sprintf("%.0fs%s", now.Sub(v.start).Seconds(), phase(l))},
 		{"changes", fmt.Sprint(l.changes)},
 		{"calls", fmt.Sprint(l.calls)},
-		{"saved", fmt.Sprintf("%.1f%%  %s", 100*check.SavedRatio(l.changes, l.calls), bar(check.SavedRatio(l.changes, l.calls)))},
+		{"saved", fmt.Sprintf("%-6s  %s", savedSoFar(l), bar(check.SavedRatio(l.covered, l.calls)))},
 		{"pending", fmt.Sprint(l.pending)},
 		{"oldest uncommitted", fmt.Sprintf("%.1fs", l.oldest.Seconds())},
 		{"watermark lag", fmt.Sprint(l.lag)},
 		{"stale", alarm(l.stale)},
 		{"lost", alarm(l.lost)},
 	}
+	if v.hints != nil && !l.draining {
+		rows = append(rows, v.hints(l)...)
+	}
 	var text strings.Builder
 	if v.lines > 0 {
 		fmt.Fprintf(&text, "\x1b[%dF", v.lines)
 	}
+	// What is below may be of more rows than these. A line must not wrap, or the
+	// next drawing would begin too low.
+	text.WriteString("\x1b[J\x1b[?7l")
 	for _, row := range rows {
-		fmt.Fprintf(&text, "\x1b[2K  %-20s %s\n", row[0], row[1])
+		fmt.Fprintf(&text, "  %-20s %s\n", row[0], row[1])
 	}
+	text.WriteString("\x1b[?7h")
 	v.lines = len(rows)
 	io.WriteString(v.out, text.String()) //nolint:errcheck
 }
