@@ -2,11 +2,14 @@ package audittest
 
 import (
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -32,21 +35,23 @@ func (p *pipeline) verify() (r report, code int) {
 // TestAudit: what really ran is explained and accepted; what is then broken on
 // purpose is found.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	p := newPipeline(t)
 	p.run("worker")
 	bridge := p.run("bridge")
 	all := accounts(8)
 	p.change(all...)
 	p.change(all[:4]...)
-	remove := p.upstream.Inject("parked", upstream.Fault{Status: 422})
-	defer remove()
-	p.change("parked")
+	for _, account := range []string{"parked", "dropped"} {
+		defer p.upstream.Inject(account, upstream.Fault{Status: 422})()
+		p.change(account)
+	}
 	p.committed()
 
 	r, code := p.verify()
 	require.Zero(t, code, "%+v", r.Violations)
 	require.Equal(t, 8, r.Counts.Accounts)
-	require.Equal(t, 13, r.Counts.Records)
+	require.Equal(t, 14, r.Counts.Records)
 
 	t.Run("timeline", func(t *testing.T) {
 		var timeline struct {
@@ -76,6 +81,13 @@ func TestAudit(t *testing.T) {
 		for partition := range p.offsets() {
 			out := p.command("worker", "audit", "--record", p.topic+"/"+string(rune('0'+partition))+"/0")
 			require.Regexp(t, `record .*: (covered by the call of|pending in the open run .*ParkedAccountSync)`, out)
+			var timeline struct {
+				Account, Verdict string
+				Record           struct{ Account string }
+			}
+			require.Zero(t, p.decode(&timeline, "worker", "audit", "--record", p.topic+"/"+string(rune('0'+partition))+"/0", "--json"))
+			require.Equal(t, timeline.Account, timeline.Record.Account)
+			require.Contains(t, out, timeline.Verdict)
 		}
 	})
 	t.Run("export", func(t *testing.T) {
@@ -96,9 +108,41 @@ func TestAudit(t *testing.T) {
 	})
 	t.Run("privacy", p.noAccountData)
 
+	t.Run("since", func(t *testing.T) {
+		p.await("it was a while ago", func() bool {
+			return strings.Contains(p.command("worker", "audit", all[0], "--since", "1s"), "nothing is known of it in this window")
+		})
+	})
+	t.Run("retention", func(t *testing.T) {
+		// The runs are gone, as after the namespace's retention; the log is not.
+		p.deleteRuns(contract.AccountWorkflowID(p.name, all[3]))
+		var timeline struct {
+			Entries []struct{ From, Run string }
+			Missing []string
+		}
+		p.await("its runs are gone", func() bool {
+			timeline.Entries, timeline.Missing = nil, nil
+			require.Zero(t, p.decode(&timeline, "worker", "audit", all[3], "--json"))
+			for _, e := range timeline.Entries {
+				if e.From != "sync-log" {
+					return false
+				}
+			}
+			return true
+		})
+		require.NotEmpty(t, timeline.Entries)
+		for _, e := range timeline.Entries {
+			require.Contains(t, strings.Join(timeline.Missing, "\n"), "run "+e.Run+": the sync log names it, but Temporal's retention has dropped its history")
+		}
+		r, code := p.verify()
+		require.Zero(t, code, "%+v", r.Violations)
+	})
+
 	t.Run("planted", func(t *testing.T) {
-		// The parked account's run is ended by hand while the bridge is away.
+		// The parked accounts' runs are ended and deleted by hand while the bridge
+		// is away.
 		require.NoError(t, bridge.Kill())
+		p.deleteRuns(contract.AccountWorkflowID(p.name, "dropped"))
 		require.NoError(t, world.temporal.TerminateWorkflow(t.Context(), contract.AccountWorkflowID(p.name, "parked"), "", "tidying up"))
 		p.sql("UPDATE Accounts SET Payload = '{\"version\": 77}' WHERE AccountId = '" + all[1] + "'")
 		p.sql("DELETE FROM Accounts WHERE AccountId = '" + all[2] + "'")
@@ -109,9 +153,26 @@ func TestAudit(t *testing.T) {
 			for _, v := range r.Violations {
 				kinds = append(kinds, v.Kind+" "+v.Account)
 			}
-			return code == 1 && r.Counts.PartiesEnded == 1
+			return code == 1 && r.Counts.PartiesEnded == 1 && slices.Contains(kinds, "uncovered dropped")
 		})
-		require.ElementsMatch(t, []string{"row-differs " + all[1], "row-differs " + all[2], "uncovered " + all[2], "uncovered parked", "parked-run-ended parked"}, kinds)
+		require.ElementsMatch(t, []string{"row-differs " + all[1], "row-differs " + all[2], "uncovered " + all[2], "uncovered parked", "parked-run-ended parked", "uncovered dropped"}, kinds)
+	})
+}
+
+// deleteRuns deletes every run of a workflow, open or closed.
+func (p *pipeline) deleteRuns(workflowID string) {
+	p.Helper()
+	p.await("all runs of "+workflowID+" are deleted", func() bool {
+		response, err := world.temporal.ListWorkflow(p.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId = '" + workflowID + "'"})
+		require.NoError(p, err)
+		for _, execution := range response.GetExecutions() {
+			_, err := world.temporal.WorkflowService().DeleteWorkflowExecution(p.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
+				Namespace: world.Temporal.Namespace, WorkflowExecution: execution.GetExecution(),
+			})
+			var gone *serviceerror.NotFound
+			require.True(p, err == nil || errors.As(err, &gone), err)
+		}
+		return len(response.GetExecutions()) == 0
 	})
 }
 

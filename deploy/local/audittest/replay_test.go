@@ -1,7 +1,6 @@
 package audittest
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,8 +9,10 @@ import (
 	"cloud.google.com/go/spanner"
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
 
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // view is what the tests read of `bridge replay show --json`.
@@ -22,7 +23,7 @@ type view struct {
 	Operator string
 	Progress struct {
 		Complete bool
-		Counts   struct{ Synced, Unchanged, Changed, Parked, Invalid int }
+		Counts   struct{ Synced, Unchanged, Changed, Fresh, Parked, Invalid int }
 	}
 }
 
@@ -56,10 +57,37 @@ func (p *pipeline) calls(accounts []string) (n []int) {
 	return n
 }
 
+// stopsSoon awaits that the slice under way comes back after an order of the type,
+// and checks how long that took: the bridge hears of it within a second, and
+// accounts under way get another.
+func (p *pipeline) stopsSoon(id string, order enumspb.EventType) {
+	p.Helper()
+	var took time.Duration
+	p.await("the slice comes back", func() bool {
+		var ordered time.Time
+		events := world.temporal.GetWorkflowHistory(p.Context(), p.name+"/replay/"+id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		for events.HasNext() {
+			event, err := events.Next()
+			require.NoError(p, err)
+			switch {
+			case event.GetEventType() == order:
+				ordered = event.GetEventTime().AsTime()
+			case event.GetActivityTaskCompletedEventAttributes() != nil && !ordered.IsZero():
+				took = event.GetEventTime().AsTime().Sub(ordered)
+				return true
+			}
+		}
+		return false
+	})
+	p.Logf("the slice came back after %s", took.Round(time.Millisecond))
+	require.Less(p, took, 4*time.Second)
+}
+
 // TestReplay: a range of records is replayed while its bridge is killed, and it
 // is paused and resumed: every account is called once more, the offsets stay,
 // and the log names the replay.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	p := newPipeline(t)
 	p.run("worker")
 	bridge := p.run("bridge")
@@ -73,9 +101,15 @@ func TestReplay(t *testing.T) {
 	}
 	records := strings.Join(ranges, ",")
 
-	var survey struct{ Changes, Accounts, Calls int }
+	var survey struct {
+		Changes, Accounts, Calls int
+		Budget                   struct{ Limit int }
+		CallsPerSecond           float64 `json:"calls_per_second"`
+	}
 	require.Zero(t, p.decode(&survey, "bridge", "replay", "--records", records, "--dry-run", "--json"))
 	require.Equal(t, 60, survey.Accounts)
+	require.Equal(t, 50, survey.Budget.Limit, "the budget was asked")
+	require.LessOrEqual(t, survey.CallsPerSecond, 50.0)
 	require.Equal(t, before, p.calls(all), "a dry run calls nobody")
 
 	p.command("bridge", "replay", "--records", records, "--reason", "drill", "--operator", "ada", "--id", "drill", "--max-rps", "6", "--detach")
@@ -84,14 +118,11 @@ func TestReplay(t *testing.T) {
 	p.run("bridge")
 	p.await("it goes on after the kill", func() bool { return len(p.replayed("drill")) >= 25 })
 	p.command("bridge", "replay", "pause", "drill")
-	p.await("it is paused", func() bool { return p.show("drill").Paused })
-	var rest int
-	p.await("nothing moves any more", func() bool {
-		was := rest
-		rest = len(p.replayed("drill"))
-		time.Sleep(3 * time.Second) // longer than an account takes
-		return was == rest
-	})
+	p.stopsSoon("drill", enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+	require.True(t, p.show("drill").Paused)
+	rest := len(p.replayed("drill"))
+	time.Sleep(3 * time.Second) // longer than an account takes
+	require.Len(t, p.replayed("drill"), rest, "nothing moves any more")
 	require.Less(t, rest, 60)
 	require.Equal(t, rest, p.show("drill").Progress.Counts.Synced, "the slice came back with its progress")
 	p.command("bridge", "replay", "resume", "drill")
@@ -132,6 +163,7 @@ func TestReplay(t *testing.T) {
 // TestReplayOfAccounts: named accounts, one that fails for good, one that has a
 // live change waiting, one that has changed upstream without telling.
 func TestReplayOfAccounts(t *testing.T) {
+	t.Parallel()
 	p := newPipeline(t, "SETTLE_DELAY=6s")
 	p.run("worker")
 	p.run("bridge")
@@ -145,8 +177,9 @@ func TestReplayOfAccounts(t *testing.T) {
 	p.await("the live change waits", func() bool {
 		return strings.Contains(p.command("worker", "audit", "live", "--since", "5s"), "signalled")
 	})
-	out := p.command("bridge", "replay", "--accounts", "quiet,silent,live,bad", "--reason", "they said so")
+	out := p.command("bridge", "replay", "--accounts", "quiet,silent,live,bad", "--reason", "they said so", "--id", "said-so")
 	require.Contains(t, out, "completed after")
+	require.Regexp(t, `"silent" +[0-9a-f]{12} -> [0-9a-f]{12}\n`, out)
 	for _, line := range []string{"synced     3", "changed    2", "unchanged  1", "parked     1"} {
 		require.Contains(t, out, line)
 	}
@@ -154,14 +187,32 @@ func TestReplayOfAccounts(t *testing.T) {
 	p.committed()
 	require.Equal(t, before+1, p.calls([]string{"live"})[0])
 
+	// The sync log has the same, in full.
+	var report struct {
+		Calls, Accounts, Unchanged int
+		Changed                    []struct{ Account, Before, After string }
+	}
+	require.Zero(t, p.decode(&report, "worker", "audit", "replay", "said-so", "--json"))
+	require.Equal(t, 3, report.Calls)
+	require.Equal(t, 3, report.Accounts)
+	require.Equal(t, 1, report.Unchanged)
+	require.Len(t, report.Changed, 2)
+	for _, c := range report.Changed {
+		require.Regexp(t, fmt.Sprintf(`%q +%s -> %s\n`, c.Account, c.Before[:12], c.After[:12]), out)
+	}
+	_, stderr, code := p.exit("worker", "audit", "replay", "never")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, `names no replay "never"`)
+
 	// Replaying what is parked, once it is mended.
-	out, _, code := p.exit("bridge", "replay", "--parked", "422", "--dry-run")
+	out, _, code = p.exit("bridge", "replay", "--parked", "422", "--dry-run")
 	require.Zero(t, code)
 	require.Contains(t, out, "accounts  1")
 }
 
 // TestReplayIsCancelled ends it; what was not begun is not called.
 func TestReplayIsCancelled(t *testing.T) {
+	t.Parallel()
 	p := newPipeline(t)
 	p.run("worker")
 	p.run("bridge")
@@ -169,11 +220,58 @@ func TestReplayIsCancelled(t *testing.T) {
 	p.command("bridge", "replay", "--accounts", strings.Join(all, ","), "--reason", "drill", "--id", "c", "--max-rps", "2", "--detach")
 	p.await("some are done", func() bool { return len(p.replayed("c")) >= 3 })
 	p.command("bridge", "replay", "cancel", "c")
+	p.stopsSoon("c", enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
 	p.await("it is cancelled", func() bool { return p.show("c").Status == "canceled" })
 	done := len(p.replayed("c"))
 	require.Less(t, done, 40)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	<-ctx.Done()
+	time.Sleep(3 * time.Second) // longer than an account takes
 	require.LessOrEqual(t, len(p.replayed("c")), done+2)
+}
+
+// TestReplayCallsOnce: an account is called for a live change before its turn
+// comes; and a bridge dies during an account's call, which has had another run
+// before the next bridge looks at it. Neither is called again.
+func TestReplayCallsOnce(t *testing.T) {
+	t.Parallel()
+	p := newPipeline(t)
+	p.run("worker")
+	bridge := p.run("bridge")
+	all := []string{"first", "orphaned", "live"}
+	p.change(all...)
+	p.committed()
+	before := p.calls(all)
+	p.command("bridge", "replay", "--accounts", strings.Join(all, ","), "--reason", "drill", "--id", "once", "--max-rps", "0.15", "--detach")
+	p.await("the first is done", func() bool { return p.replayed("once")["first"] == 1 })
+	p.command("bridge", "replay", "pause", "once")
+	p.stopsSoon("once", enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+	p.change("live")
+	p.committed()
+
+	defer p.upstream.Inject("orphaned", upstream.Fault{Delay: time.Second, Times: 1})()
+	p.command("bridge", "replay", "resume", "once")
+	p.await("the call is under way", func() bool { return p.calls(all)[1] > before[1] })
+	require.NoError(t, bridge.Kill())
+	p.await("it is written", func() bool { return p.replayed("once")["orphaned"] == 1 })
+	workflowID := contract.AccountWorkflowID(p.name, "orphaned")
+	p.await("its run has ended", func() bool {
+		description, err := world.temporal.DescribeWorkflowExecution(t.Context(), workflowID, "")
+		require.NoError(t, err)
+		return description.GetWorkflowExecutionInfo().GetCloseTime() != nil
+	})
+	between, err := world.temporal.SignalWithStartWorkflow(t.Context(), workflowID, contract.SignalRetry, nil,
+		client.StartWorkflowOptions{TaskQueue: p.name}, contract.AccountSync, contract.AccountSyncInput{Account: "orphaned"})
+	require.NoError(t, err)
+	require.NoError(t, between.Get(t.Context(), nil))
+
+	p.run("bridge")
+	p.await("it is done", func() bool { return p.show("once").Status == "completed" })
+	require.Equal(t, map[string]int{"first": 1, "orphaned": 1}, p.replayed("once"))
+	for i, n := range p.calls(all) {
+		require.Equal(t, before[i]+1, n, all[i])
+	}
+	counts := p.show("once").Progress.Counts
+	require.Equal(t, 1, counts.Synced)
+	require.Equal(t, 2, counts.Fresh)
+	r, code := p.verify()
+	require.Zero(t, code, "%+v", r.Violations)
 }

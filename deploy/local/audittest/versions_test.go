@@ -16,6 +16,7 @@ import (
 // version 2, with changes coming all the while: at times two of them work at
 // once. Nothing is stuck and nothing is lost.
 func TestRollout(t *testing.T) {
+	t.Parallel()
 	p := newPipeline(t)
 	worker := func(version string) string {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
