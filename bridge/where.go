@@ -97,8 +97,8 @@ func findRecord(ctx context.Context, settings service.Config, r where.Record, st
 
 func askBridge(ctx context.Context, settings service.Config, r where.Record, status string) (where.Answer, error) {
 	if status == "" {
-		if settings.Common.StatusAddr == "" {
-			return where.Answer{}, errors.New("STATUS_ADDR is empty")
+		if settings.Common.StatusAddr == "" || settings.Common.StatusAddr == "none" {
+			return where.Answer{}, errors.New("STATUS_ADDR names no status page")
 		}
 		status = "http://" + settings.Common.StatusAddr
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
 	"github.com/quiesce-io/quiesce/worker/audit"
+	"github.com/quiesce-io/quiesce/worker/service"
 )
 
 // auditConfig are the settings of the audit commands. Kafka's count only where
@@ -240,7 +241,7 @@ func auditExportCommand() process.Command {
 			if err != nil {
 				return err
 			}
-			return withLog(ctx, settings.Store, func(log *audit.Log) error {
+			return withLog(ctx, settings.Common, settings.Store, func(log *audit.Log) error {
 				n, err := audit.Export(ctx, log, w, format, i.Stdout)
 				if err == nil {
 					fmt.Fprintf(i.Stderr, "%d syncs\n", n)
@@ -270,7 +271,7 @@ func auditReplayCommand() process.Command {
 			if err != nil {
 				return err
 			}
-			return withLog(ctx, settings.Store, func(log *audit.Log) error {
+			return withLog(ctx, settings.Common, settings.Store, func(log *audit.Log) error {
 				report, err := log.Replay(ctx, i.Args[0], w)
 				switch {
 				case err != nil:
@@ -290,8 +291,8 @@ func jsonFlag(asJSON *bool) func(*flag.FlagSet) {
 	return func(flags *flag.FlagSet) { flags.BoolVar(asJSON, "json", false, "Print JSON.") }
 }
 
-func withLog(ctx context.Context, settings store.Config, f func(*audit.Log) error) error {
-	s, err := store.Open(ctx, settings)
+func withLog(ctx context.Context, common process.Common, settings store.Config, f func(*audit.Log) error) error {
+	s, err := service.ReadStore(ctx, common, settings)
 	if err != nil {
 		return err
 	}
@@ -310,7 +311,7 @@ func withAuditor(ctx context.Context, settings *auditConfig, window *span, f fun
 		return process.UsageError{Err: err}
 	}
 	return withTemporal(ctx, settings.Common, func(temporal client.Client, options client.Options) error {
-		return withLog(ctx, settings.Store, func(log *audit.Log) error {
+		return withLog(ctx, settings.Common, settings.Store, func(log *audit.Log) error {
 			runs := &audit.Runs{
 				Service: temporal.WorkflowService(), Namespace: options.Namespace,
 				Pipeline: settings.Common.Pipeline, Converter: options.DataConverter,

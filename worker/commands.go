@@ -63,12 +63,6 @@ func run(ctx context.Context, settings service.Config) error {
 	if err := http.Check(); err != nil {
 		return process.UsageError{Err: err}
 	}
-	spanner, err := service.OpenStore(ctx, settings, logger)
-	if err != nil {
-		return process.Started(ctx, err)
-	}
-	defer spanner.Close()
-
 	dialing, cancel := context.WithTimeout(ctx, settings.Common.StartTimeout)
 	defer cancel()
 	refusals := new(process.Refusals)
@@ -77,6 +71,11 @@ func run(ctx context.Context, settings service.Config) error {
 		return process.Started(ctx, err)
 	}
 	defer temporal.Close()
+	spanner, err := service.OpenStore(ctx, settings, logger)
+	if err != nil {
+		return process.Started(ctx, err)
+	}
+	defer spanner.Close()
 	return service.New(settings, service.Deps{
 		Temporal: temporal, Upstream: http, Store: spanner, Logger: logger, Metrics: metrics,
 		Outside: []process.Dependency{

@@ -10,6 +10,7 @@ import (
 	"github.com/quiesce-io/quiesce/activities/store"
 	"github.com/quiesce-io/quiesce/internal/config"
 	"github.com/quiesce-io/quiesce/internal/process"
+	"github.com/quiesce-io/quiesce/worker/service"
 	"github.com/quiesce-io/quiesce/worker/settle"
 )
 
@@ -41,7 +42,7 @@ func settleCommand() process.Command {
 			if err != nil {
 				return process.UsageError{Err: fmt.Errorf("--since: %w", err)}
 			}
-			s, err := store.Open(ctx, settings.Store)
+			s, err := service.ReadStore(ctx, settings.Common, settings.Store)
 			if err != nil {
 				return err
 			}

@@ -61,9 +61,16 @@ func (e UsageError) Unwrap() error { return e.Err }
 // Main runs the command that args name and returns the exit code. SIGINT and
 // SIGTERM cancel the command's context; a second one ends the process at once.
 func Main(binary string, args []string, commands []Command) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // from here on a signal has its default effect
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 1) // the first is enough
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		first := <-signals
+		signal.Stop(signals) // from here on one has its default effect
+		fmt.Fprintf(os.Stderr, "%s: %s: stopping; a second signal ends it at once\n", binary, first)
+		cancel()
+	}()
 	return runIn(ctx, os.Environ(), binary, args, commands, os.LookupEnv, os.Stdout, os.Stderr)
 }
 

@@ -33,7 +33,7 @@ var (
 type Common struct {
 	Pipeline      string        `env:"PIPELINE" help:"Name of this pipeline, [a-z0-9-]{1,40}; required. It is part of every workflow ID and the default for task queue, consumer group and tags."`
 	TaskQueue     string        `env:"TEMPORAL_TASK_QUEUE" help:"Temporal task queue; the pipeline's name if empty."`
-	StatusAddr    string        `env:"STATUS_ADDR" help:"Address of /status, /livez and /readyz; empty for none."`
+	StatusAddr    string        `env:"STATUS_ADDR" help:"Address of /status, /livez and /readyz; none for none."`
 	StartTimeout  time.Duration `env:"START_TIMEOUT" help:"How long to wait at start for what the process depends on."`
 	ShutdownGrace time.Duration `env:"SHUTDOWN_GRACE" help:"How long an orderly stop may take before it is cut short."`
 	Log           telemetry.LogConfig

@@ -40,16 +40,16 @@ type self struct {
 	Now     time.Time `json:"now"`     // by this machine's clock, for ages
 }
 
-// ServeStatus serves s, and the page that shows it at /, at address until ctx is done; it returns at once if
-// address is empty. A port that is taken is a usage error that names
+// ServeStatus serves s, and the page that shows it at /, at address until ctx is
+// done; it returns at once if address is empty or "none". A port that is taken is a usage error that names
 // STATUS_ADDR.
 func ServeStatus(ctx context.Context, address string, s Status) error {
-	if address == "" {
+	if address == "" || address == "none" {
 		return nil
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return UsageError{config.Fault{Name: "STATUS_ADDR", Value: address, Problem: err.Error()}}
+		return UsageError{config.Fault{Name: "STATUS_ADDR", Value: address, Problem: err.Error() + "; name another, or none for no status page"}}
 	}
 	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() {

@@ -209,17 +209,31 @@ func (w *Worker) status() process.Status {
 // OpenStore opens the Spanner store and checks that its tables are what the
 // worker needs, for START_TIMEOUT at most.
 func OpenStore(ctx context.Context, config Config, logger *slog.Logger) (*store.Store, error) {
-	ctx, cancel := context.WithTimeout(ctx, config.Common.StartTimeout)
+	logger.Info("connecting to Spanner", "at", config.Store.Where())
+	started := time.Now()
+	s, err := open(ctx, config.Common.StartTimeout, config.Store, (*store.Store).Check)
+	if err == nil {
+		logger.Info("store is ready", "took", time.Since(started).Round(time.Millisecond))
+	}
+	return s, err
+}
+
+// ReadStore opens the Spanner store for a command that only reads, and waits for
+// an answer for START_TIMEOUT at most: the client would wait without end.
+func ReadStore(ctx context.Context, common process.Common, config store.Config) (*store.Store, error) {
+	return open(ctx, common.StartTimeout, config, (*store.Store).Ping)
+}
+
+func open(ctx context.Context, limit time.Duration, config store.Config, check func(*store.Store, context.Context) error) (*store.Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	s, err := store.Open(ctx, config.Store)
+	s, err := store.Open(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	started := time.Now()
-	if err := s.Check(ctx); err != nil {
+	if err := check(s, ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
-	logger.Info("store is ready", "database", config.Store.Database, "took", time.Since(started).Round(time.Millisecond))
 	return s, nil
 }
