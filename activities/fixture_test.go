@@ -67,7 +67,7 @@ func newFixture(t *testing.T) *fixture {
 }
 
 func (f *fixture) budget(rps int) {
-	f.health = health.NewMonitor(budget.NewLimiter(budget.Config{UpstreamRPS: rps}, f.metrics), f.metrics, discard())
+	f.health = health.NewMonitor(budget.NewLimiter(budget.Config{UpstreamRPS: rps}, f.metrics), discard())
 }
 
 func discard() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptrace"
 	"strconv"
 	"time"
@@ -277,8 +278,10 @@ func (a *attempt) call(ctx context.Context, p budget.Permit) (calledAt time.Time
 	} else {
 		f.Charged = a.deps.Health.Charged(a.in.Account, a.in.LastFailure)
 	}
-	if !a.in.Parked { // two parked accounts alone would stop everybody's calls
-		a.deps.Health.Failed(a.in.Account, e.Reason)
+	// Two parked accounts alone would stop everybody's calls; and who demands
+	// fewer calls is there.
+	if !a.in.Parked && e.Status != http.StatusTooManyRequests {
+		a.deps.Health.Failed(a.in.Account, f)
 	}
 	a.deps.Log.Warn("call failed", "account", a.in.Account, "run", a.syncID, "class", e.Class, "reason", e.Reason, "charged", f.Charged, "cause", e.Err)
 	return calledAt, response, a.failed(f)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptrace"
 	"testing"
 	"testing/synctest"
@@ -290,8 +291,8 @@ func TestOverloadAndOutageAreHandedBack(t *testing.T) {
 	})
 	bubble(t, "breaker open", func(t *testing.T, f *fixture) {
 		f.cfg.Lease.PermitWait = time.Second
-		for _, account := range []string{"a", "b", "a", "b", "a"} {
-			f.health.Failed(account, "401 Unauthorized")
+		for i := range 10 {
+			f.health.Failed(fmt.Sprint("account ", i%2), contract.FailedAttempt{Class: contract.ClassDenied, Reason: "401 Unauthorized"})
 		}
 		_, err := f.run(f.input(f.changed(time.Minute, 1)))
 		f.deferral(err)
@@ -303,31 +304,32 @@ func TestOverloadAndOutageAreHandedBack(t *testing.T) {
 		require.NoError(t, err, "a probe")
 		require.False(t, f.health.State().Open)
 	})
-	bubble(t, "parked accounts do not open the breaker", func(t *testing.T, f *fixture) {
-		f.fetch = func(context.Context, string) (upstream.Response, error) {
-			return upstream.Response{}, &upstream.Error{Class: contract.ClassTransient, Reason: "500"}
-		}
+	// outage makes 20 calls of four accounts that all fail, within 5 s.
+	outage := func(f *fixture, parked bool, e *upstream.Error) {
+		f.fetch = func(context.Context, string) (upstream.Response, error) { return upstream.Response{}, e }
 		for i := range 20 {
 			in := f.input(f.changed(time.Minute, 1))
-			in.Account, in.Parked = fmt.Sprint("secret-account-", i%4), true
+			in.Account, in.Parked, in.LastFailure = fmt.Sprint("secret-account-", i%4), parked, f.server
 			_, err := f.run(in)
-			f.failure(err)
+			if f.health.State().Open {
+				return
+			}
+			require.False(f, f.failure(err).Charged)
+			time.Sleep(250 * time.Millisecond)
 		}
+		require.Len(f, f.calls, 20)
+	}
+	bubble(t, "parked accounts do not open the breaker", func(t *testing.T, f *fixture) {
+		outage(f, true, &upstream.Error{Class: contract.ClassTransient, Reason: "500"})
 		require.False(t, f.health.State().Open)
-		require.Len(t, f.calls, 20)
 	})
 	bubble(t, "an outage charges nobody and opens the breaker", func(t *testing.T, f *fixture) {
-		f.fetch = func(context.Context, string) (upstream.Response, error) {
-			return upstream.Response{}, &upstream.Error{Class: contract.ClassTransient, Reason: "500"}
-		}
-		for i := range 5 {
-			in := f.input(f.changed(time.Minute, 1))
-			in.Account = []string{"a", "b"}[i%2]
-			in.LastFailure = f.server
-			_, err := f.run(in)
-			require.False(t, f.failure(err).Charged)
-		}
+		outage(f, false, &upstream.Error{Class: contract.ClassThrottled, Status: http.StatusServiceUnavailable, Reason: "503"})
 		require.True(t, f.health.State().Open)
+	})
+	bubble(t, "who demands fewer calls is not out", func(t *testing.T, f *fixture) {
+		outage(f, false, &upstream.Error{Class: contract.ClassThrottled, Status: http.StatusTooManyRequests, Reason: "429"})
+		require.False(t, f.health.State().Open)
 	})
 }
 

@@ -39,7 +39,7 @@ func (a *attempt) write(ctx context.Context, row store.Row, calledAt time.Time, 
 	}
 	// A call whose answer cannot be kept was in vain. Reporting it as failed
 	// lets the breaker spare upstream the calls while the store takes no writes.
-	a.deps.Health.Failed(a.in.Account, f.Reason)
+	a.deps.Health.Failed(a.in.Account, f)
 	a.deps.Log.Warn("write failed", "account", a.in.Account, "run", a.syncID, "class", f.Class, "error", err)
 	return "", a.failed(f)
 }

@@ -208,7 +208,7 @@ func (f *Fleet) answered(asked time.Time, r contract.ShareRequest, s contract.Sh
 		// healthy upstream is not used.
 		use.limit, open, cause = 0, true, f.event.Cause
 	}
-	trusted := f.suspectedAt.Before(asked)
+	trusted := !f.suspectedAt.After(asked)
 	f.latest = s
 	renew := time.Duration(s.Renew)
 	next := time.Now().Add(renew + rand.N(min(renew/10, 500*time.Millisecond)+1))

@@ -9,17 +9,32 @@ import (
 	"time"
 
 	"github.com/quiesce-io/quiesce/activities/budget"
-	"github.com/quiesce-io/quiesce/internal/telemetry"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 const (
-	// openAfter failures in a row open the breaker, if they are of at least
-	// openAccounts accounts: one account alone proves nothing about upstream.
-	openAfter    = 5
+	// openAccounts: one account alone proves nothing about upstream.
 	openAccounts = 2
+	// openAfter failures in a row open the breaker, once the row has lasted
+	// openFor: that everything under way breaks at one moment is no outage yet.
+	openAfter = 10
+	openFor   = time.Second
+	// seldomAfter do where it took seldomFor to make them: a worker that calls
+	// seldom, because accounts wait out their backoff, would need minutes for more.
+	seldomAfter = 5
+	seldomFor   = 5 * time.Second
+	// mixedAfter failures it takes where upstream fails in part, because chance
+	// alone makes rows then: with half of the calls failing, one of 25 begins once
+	// in 67 million calls, with 70% once in 25,000.
+	mixedAfter = 25
+	// unmixed is how many successes in a row end that.
+	unmixed = 16
 
-	// suspectAfter failures in a row are a reason to ask before calling again.
+	// A row of suspectAfter failures that has lasted suspectFor is a reason to ask
+	// before calling again. Both are below what opens the breaker elsewhere, so
+	// that all workers ask by the time one of them knows.
 	suspectAfter = 2
+	suspectFor   = openFor / 2
 )
 
 // ErrOutage is returned by [Monitor.Acquire] when the breaker was open until
@@ -40,12 +55,13 @@ type Monitor struct {
 	succeeded latest // successes, in server time
 	throttled latest // demands for fewer calls, in server time
 	streak    streak // the failures since the last success
+	mixed     int    // successes still to come until upstream counts as healthy
 	outage    bool   // the budget's breaker was open at the latest failure
 }
 
 // NewMonitor returns a Monitor that has seen nothing, in front of b. It starts
 // no goroutine.
-func NewMonitor(b budget.Budget, _ telemetry.Metrics, log *slog.Logger) *Monitor {
+func NewMonitor(b budget.Budget, log *slog.Logger) *Monitor {
 	return &Monitor{budget: b, log: log}
 }
 
@@ -71,35 +87,63 @@ func (m *Monitor) Succeeded(account string, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.succeeded.add(account, at)
-	m.streak = streak{}
+	if m.mixed > 0 {
+		m.mixed--
+	}
+	m.ended()
 	m.budget.Resume()
 }
 
-// Failed reports a call that failed. The reason is one line without account
-// data, equal for equal failures; it becomes the breaker's cause.
-func (m *Monitor) Failed(account string, reason string) {
+// ended forgets the failures in a row: a call succeeded. The caller holds mu.
+func (m *Monitor) ended() {
+	if m.streak.distinct >= openAccounts {
+		m.mixed = unmixed
+	}
+	m.streak = streak{}
+}
+
+// Failed reports a call that failed for a reason that may be everybody's. A
+// demand for fewer calls (429) is none: upstream is there, and the budget lowers
+// the rate. The attempt's reason becomes the breaker's cause.
+func (m *Monitor) Failed(account string, attempt contract.FailedAttempt) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	open := m.budget.Outage().Open
 	if m.outage && !open {
-		m.streak = streak{} // another worker's probe succeeded
+		m.ended() // another worker's probe succeeded
 	}
 	m.outage = open
-	m.streak.add(account, reason)
+	if m.mixed > 0 {
+		m.mixed = unmixed
+	}
+	m.streak.add(account, attempt)
+	if m.streak.distinct < openAccounts {
+		return
+	}
+	lasted := time.Since(m.streak.began)
+	calls, lasts, suspect := openAfter, openFor, suspectFor
 	switch {
-	case m.streak.calls >= openAfter && m.streak.distinct >= openAccounts:
+	case m.mixed > 0:
+		calls = mixedAfter
+	case lasted >= seldomFor:
+		calls = seldomAfter
+	case m.streak.denied:
+		lasts, suspect = 0, 0 // no accident, and not to be repeated: it can lock us out
+	}
+	switch {
+	case open, m.streak.calls >= calls && lasted >= lasts:
 		if !open {
 			m.log.Error("upstream fails for everybody", "cause", m.streak.cause())
 		}
 		m.outage = true
 		m.budget.Suspend(m.streak.cause())
-	case m.streak.calls >= suspectAfter && !open:
+	case m.streak.calls >= suspectAfter && lasted >= suspect && !open:
 		m.budget.Suspect()
 	}
 }
 
 // Throttled notes that the account's call was answered by a demand for fewer
-// calls at the given server time. Report it to Failed as well.
+// calls at the given server time.
 func (m *Monitor) Throttled(account string, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

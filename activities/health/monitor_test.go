@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,12 +18,19 @@ import (
 
 	"github.com/quiesce-io/quiesce/activities/budget"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 func newMonitor(rps int) *Monitor {
 	limiter := budget.NewLimiter(budget.Config{UpstreamRPS: rps}, telemetry.Discard)
-	return NewMonitor(limiter, telemetry.Discard, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	return NewMonitor(limiter, slog.New(slog.NewTextHandler(io.Discard, nil)))
 }
+
+// What calls failed with.
+var (
+	broken = contract.FailedAttempt{Class: contract.ClassTransient, Reason: "500"}
+	denied = contract.FailedAttempt{Class: contract.ClassDenied, Reason: "401"}
+)
 
 func call(ctx context.Context, m *Monitor) error {
 	p, err := m.Acquire(ctx)
@@ -37,8 +45,8 @@ func call(ctx context.Context, m *Monitor) error {
 }
 
 func open(m *Monitor) {
-	for i := range openAfter {
-		m.Failed(fmt.Sprint("account ", i%2), "401")
+	for i := range openAfter { // denied: at once
+		m.Failed(fmt.Sprint("account ", i%2), denied)
 	}
 }
 
@@ -84,28 +92,49 @@ func TestThrottledIsChargedOnlyToOneWhoIsAlone(t *testing.T) {
 	require.False(t, m.ChargedThrottled("a", at(13)), "nobody succeeded since")
 }
 
-func TestOpensOnlyAfterFailuresOfSeveralAccountsInARow(t *testing.T) {
+func TestOpensOnlyWhereNothingSucceeds(t *testing.T) {
+	const row = "abababababababababababababababab"
 	for _, c := range []struct {
 		name  string
+		every time.Duration
+		kind  contract.FailedAttempt
 		calls string // a letter is a failed call of that account, . a success
 		want  bool
 	}{
-		{"five of two", "aabab", true},
-		{"four", "abab", false},
-		{"one account alone", "aaaaaaaaaa", false},
-		{"one account, then another", "aaaaab", true},
-		{"a success between", "abab.abab", false},
+		{"ten of two in a second", 112 * time.Millisecond, broken, "aababababa", true},
+		{"nine", 400 * time.Millisecond, broken, row[:openAfter-1], false},
+		{"five in five seconds", 1250 * time.Millisecond, broken, "aabab", true},
+		{"four", time.Minute, broken, "abab", false},
+		{"one account alone", time.Second, broken, "aaaaaaaaaa", false},
+		{"one account, then another", 2 * time.Second, broken, "aaaab", true},
+		{"a success between", time.Second, broken, "abab.abab", false},
+		{"many at one moment", time.Millisecond, broken, row, false},
+		{"denied, at one moment", 0, denied, row[:openAfter], true},
+		{"denied, nine", 100 * time.Millisecond, denied, row[:openAfter-1], false},
+
+		{"in part: a row that chance makes", time.Second, broken, "ab." + row[:mixedAfter-1], false},
+		{"in part: a longer one", time.Second, broken, "ab." + row[:mixedAfter], true},
+		{"in part: denied", time.Second, denied, "ab." + row[:mixedAfter-1], false},
+		{"in part: still", time.Second, broken, "ab" + strings.Repeat(".", unmixed) + row[:openAfter], false},
+		{"in part: not in a row", time.Second, broken, "ab" + strings.Repeat(".", unmixed) + "a" + strings.Repeat(".", unmixed-1) + row[:openAfter], false},
+		{"in part: no more", time.Second, broken, "ab" + strings.Repeat(".", unmixed+1) + row[:openAfter], true},
+		{"one account's failures are no part", time.Second, broken, "aaa." + row[:openAfter], true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := newMonitor(1)
-			for _, b := range c.calls {
-				if b == '.' {
-					m.Succeeded("z", time.Unix(1, 0))
-				} else {
-					m.Failed(string(b), "500")
+			synctest.Test(t, func(t *testing.T) {
+				m := newMonitor(1)
+				for i, b := range c.calls {
+					if i > 0 {
+						time.Sleep(c.every)
+					}
+					if b == '.' {
+						m.Succeeded("z", time.Unix(1, 0))
+					} else {
+						m.Failed(string(b), c.kind)
+					}
 				}
-			}
-			require.Equal(t, c.want, m.State().Open)
+				require.Equal(t, c.want, m.State().Open)
+			})
 		})
 	}
 }
@@ -115,8 +144,8 @@ func TestCause(t *testing.T) {
 	open(m)
 	require.Equal(t, "401 for everybody", m.State().Cause)
 	require.False(t, m.State().Since.IsZero())
-	m.Failed("x", "timeout")
-	require.Equal(t, "6 failures in a row, the latest: timeout", m.State().Cause)
+	m.Failed("x", contract.FailedAttempt{Class: contract.ClassTransient, Reason: "timeout"})
+	require.Equal(t, "11 failures in a row, the latest: timeout", m.State().Cause)
 	m.Succeeded("x", time.Unix(1, 0))
 	require.Equal(t, State{}, m.State())
 }
@@ -140,7 +169,7 @@ func TestOpenLetsOnlyProbesThrough(t *testing.T) {
 						return
 					}
 					calls.Add(1)
-					m.Failed("probe", "401")
+					m.Failed("probe", denied)
 				}
 			})
 		}

@@ -3,6 +3,8 @@ package health
 import (
 	"fmt"
 	"time"
+
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // latest remembers the latest event, and the latest of any other account than
@@ -43,28 +45,35 @@ func (l *latest) otherThan(account string, since time.Time) bool {
 	return e.at.After(since)
 }
 
-// streak counts failures in a row.
+// streak is failures in a row.
 type streak struct {
 	calls    int
-	distinct int // accounts, counted no further than needed
+	began    time.Time // when the first was reported, by this process's clock
+	distinct int       // accounts, counted no further than needed
 	account  string
 	reason   string // of the latest
-	mixed    bool   // there were others
+	reasons  bool   // there were others
+	denied   bool   // all speak of the caller
 }
 
-func (s *streak) add(account, reason string) {
+func (s *streak) add(account string, attempt contract.FailedAttempt) {
+	denied := attempt.Class == contract.ClassDenied
+	if s.calls == 0 {
+		s.began, s.denied = time.Now(), denied
+	}
 	if s.calls == 0 || (s.distinct == 1 && account != s.account) {
 		s.distinct++
 	}
-	if s.calls > 0 && reason != s.reason {
-		s.mixed = true
+	if s.calls > 0 && attempt.Reason != s.reason {
+		s.reasons = true
 	}
+	s.denied = s.denied && denied
 	s.calls++
-	s.account, s.reason = account, reason
+	s.account, s.reason = account, attempt.Reason
 }
 
 func (s *streak) cause() string {
-	if s.mixed {
+	if s.reasons {
 		return fmt.Sprintf("%d failures in a row, the latest: %s", s.calls, s.reason)
 	}
 	return s.reason + " for everybody"

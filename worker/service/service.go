@@ -53,7 +53,7 @@ type Worker struct {
 func New(config Config, deps Deps) *Worker {
 	granter := budget.Temporal{Client: deps.Temporal, Pipeline: config.Common.Pipeline, TaskQueue: config.Common.Queue()}
 	fleet := budget.NewFleet(config.Budget, granter, deps.Metrics, deps.Logger)
-	w := &Worker{config: config, deps: deps, fleet: fleet, monitor: health.NewMonitor(fleet, deps.Metrics, deps.Logger)}
+	w := &Worker{config: config, deps: deps, fleet: fleet, monitor: health.NewMonitor(fleet, deps.Logger)}
 	w.parked = parked.NewCounter(&parked.Accounts{Client: deps.Temporal, Pipeline: config.Common.Pipeline}, deps.Metrics)
 	w.outside = process.NewDependencies(deps.Logger, append(deps.Outside, process.Dependency{
 		Name: "upstream", At: "UPSTREAM_URL=" + config.Upstream.URL, Ask: w.upstreamOut,

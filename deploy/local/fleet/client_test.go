@@ -66,7 +66,7 @@ func runClient(text string) error {
 	defer more.Wait()
 	start := func() *budget.Fleet {
 		fleet := budget.NewFleet(budget.Config{UpstreamRPS: c.RPS}, granter, telemetry.Discard, logger)
-		monitor := health.NewMonitor(fleet, telemetry.Discard, logger)
+		monitor := health.NewMonitor(fleet, logger)
 		for i := range c.Callers {
 			callers.Go(func() { call(ctx, c, fmt.Sprint(i), monitor, calls) })
 		}
@@ -105,25 +105,31 @@ func call(ctx context.Context, c clientConfig, account string, monitor *health.M
 		traced := httptrace.WithClientTrace(context.WithoutCancel(ctx), &httptrace.ClientTrace{
 			WroteRequest: func(httptrace.WroteRequestInfo) { sent() },
 		})
+		attempt := contract.FailedAttempt{Class: contract.ClassTransient, Reason: "no answer"}
+		ok := false
 		request, err := http.NewRequestWithContext(traced, http.MethodGet, c.URL, nil)
-		if err == nil {
-			var response *http.Response
-			if response, err = transport.RoundTrip(request); err == nil {
-				_, _ = io.Copy(io.Discard, response.Body)
-				response.Body.Close()
-				if response.StatusCode != http.StatusOK {
-					err = fmt.Errorf("upstream answered %d", response.StatusCode)
-				}
-				if response.StatusCode == http.StatusServiceUnavailable {
-					permit.Throttled(0)
-				}
+		if err != nil {
+			panic(err) // a URL that the test made
+		}
+		if response, err := transport.RoundTrip(request); err == nil {
+			_, _ = io.Copy(io.Discard, response.Body)
+			response.Body.Close()
+			attempt.Reason = response.Status
+			switch response.StatusCode {
+			case http.StatusOK:
+				ok = true
+			case http.StatusUnauthorized:
+				attempt.Class = contract.ClassDenied
+			case http.StatusServiceUnavailable:
+				attempt.Class = contract.ClassThrottled
+				permit.Throttled(0)
 			}
 		}
 		sent()
-		if err != nil {
-			monitor.Failed(account, err.Error())
-		} else {
+		if ok {
 			monitor.Succeeded(account, time.Now())
+		} else {
+			monitor.Failed(account, attempt)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -89,6 +90,7 @@ type fleet struct {
 
 	machine   *machine
 	status    atomic.Int32 // what upstream answers; 0: 200
+	half      atomic.Bool  // to half of the calls, as chance has it
 	processes []*stack.Process
 	clients   int // in all processes
 	busy      int // of the clients
@@ -112,7 +114,7 @@ func newFleet(t *testing.T, rps int, fresh bool) *fleet {
 		f.mu.Lock()
 		f.arrived = append(f.arrived, now)
 		f.mu.Unlock()
-		if status := f.status.Load(); status != 0 {
+		if status := f.status.Load(); status != 0 && !(f.half.Load() && rand.N(2) == 0) {
 			w.WriteHeader(int(status))
 		}
 	})}
@@ -361,7 +363,7 @@ func TestManyClients(t *testing.T) {
 // FLEET_OUTAGE=90 makes it last as many seconds.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
+	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusUnauthorized} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
 			lasts, most := 20*time.Second, 7
@@ -376,7 +378,7 @@ func TestOutage(t *testing.T) {
 			f.status.Store(int32(status))
 			end := time.Now().Add(lasts)
 			var opened time.Time
-			f.await(10*time.Second, func() bool {
+			f.await(15*time.Second, func() bool {
 				status, err := f.budget.Status(context.Background())
 				opened = status.Breaker.Since
 				return err == nil && status.Breaker.Open
@@ -392,6 +394,30 @@ func TestOutage(t *testing.T) {
 			}
 			time.Sleep(5*time.Second + measure())
 			f.used("from 5 s after the outage on", end.Add(5*time.Second), end.Add(5*time.Second+measure()))
+			f.neverOver()
+		})
+	}
+}
+
+// TestPartialOutage: half of the calls fail. The first rows may open the breaker,
+// until a success has told that they are chance.
+func TestPartialOutage(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusInternalServerError, http.StatusUnauthorized} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, 20, false)
+			for range 3 {
+				f.start(40)
+			}
+			f.flowing()
+			f.half.Store(true)
+			f.status.Store(int32(status))
+			time.Sleep(5 * time.Second)
+			f.flowing()
+			begin := time.Now()
+			time.Sleep(measure())
+			f.used(fmt.Sprintf("half of the calls answered with %d", status), begin, time.Now())
 			f.neverOver()
 		})
 	}
