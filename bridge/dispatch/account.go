@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quiesce-io/quiesce/bridge/buffer"
+	"github.com/quiesce-io/quiesce/bridge/ledger"
 	"github.com/quiesce-io/quiesce/bridge/run"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
@@ -46,8 +47,23 @@ type batch struct {
 // taken is what one run has accepted.
 type taken struct {
 	start   *run.Start // nil until it is known how the run began
-	watched bool
+	forget  func()     // ends the watch; nil while it is not watched
 	changes []change
+}
+
+// forgetDropped forgets what runs have taken of assignments that were taken away,
+// and the runs that have nothing else: their new owner follows them.
+func (a *account) forgetDropped(dropped map[*ledger.Assignment]bool) {
+	for runID, t := range a.taken {
+		before := len(t.changes)
+		t.changes = slices.DeleteFunc(t.changes, func(c change) bool { return dropped[c.Assignment] })
+		if before > 0 && len(t.changes) == 0 {
+			delete(a.taken, runID)
+			if t.forget != nil {
+				t.forget()
+			}
+		}
+	}
 }
 
 // idle reports whether nothing of the account is under way.

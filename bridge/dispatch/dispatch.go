@@ -74,7 +74,7 @@ type Deps struct {
 	Pipeline string
 	Settings contract.Settings // travels with every signal
 	Runs     Runs
-	Watch    func(watch.Target)
+	Watch    func(watch.Target) (forget func())
 	Buffer   Room
 	Refuse   func(c buffer.Change, why string) // the change cannot be signalled
 	Turn     func(lane int)                    // a lane has gone round

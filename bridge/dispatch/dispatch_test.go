@@ -289,6 +289,47 @@ func TestRevokedChangesAreForgotten(t *testing.T) {
 	})
 }
 
+// TestTakenChangesOfRevokedAssignmentsAreForgotten: the runs that have them may
+// end hours later, and until then nothing is kept for them, nor asked.
+func TestTakenChangesOfRevokedAssignmentsAreForgotten(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		const accounts = 50
+		give := func() {
+			for i := range accounts {
+				b.change(t, fmt.Sprint("account-", i))
+			}
+		}
+		give()
+		pass(5 * time.Second)
+		require.Equal(t, accounts, b.watcher.Open())
+		for range 10 { // away and back
+			b.assignment.Drop()
+			pass(2 * time.Second)
+			require.Zero(t, b.watcher.Open())
+			b.assign(0)
+			give()
+			pass(5 * time.Second)
+			require.Equal(t, accounts, b.watcher.Open(), "one watch each, however often")
+			require.Equal(t, accounts, b.Status().Accounts)
+		}
+		// One that is still to be accepted when it is taken away.
+		b.temporal.mu.Lock()
+		b.temporal.fail = func(string) error { return serviceerror.NewUnavailable("away") }
+		b.temporal.mu.Unlock()
+		b.change(t, "late")
+		pass(500 * time.Millisecond)
+		b.assignment.Drop()
+		pass(2 * time.Second)
+		b.temporal.mu.Lock()
+		b.temporal.fail = nil
+		b.temporal.mu.Unlock()
+		pass(2 * time.Minute)
+		require.Zero(t, b.watcher.Open())
+		require.Zero(t, b.Status().Accounts)
+		require.Zero(t, b.held())
+	})
+}
+
 func TestHotAccountIsCheap(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		for range 25 * 100 {

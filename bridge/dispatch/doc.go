@@ -17,6 +17,9 @@
 // A batch is what one signal carries. It stays as it is until Temporal has
 // answered for it, however often it is sent, so that its repetitions are exact.
 //
+// What belongs to an assignment that was taken away is forgotten in every state,
+// the watch of its run included; the new owner follows that.
+//
 // The runs are authoritative for what is pending, the ledger for what is done;
 // what is kept here is only who has taken what, and may be lost with the process.
 package dispatch

@@ -175,6 +175,7 @@ func complete(pending []contract.Range) run.End { return run.End{Covered: pendin
 type bridge struct {
 	*dispatch.Dispatcher
 	temporal   *temporal
+	watcher    *watch.Watcher
 	ledger     *ledger.Ledger
 	buffer     *buffer.Buffer
 	assignment *ledger.Assignment
@@ -229,11 +230,11 @@ func inBridgeOf(t *testing.T, bounds buffer.Config, test func(t *testing.T, b *b
 		b.buffer = buffer.New(bounds, b.ledger)
 		b.assign(0)
 		logger := slog.New(slog.DiscardHandler)
-		watcher := watch.New(watch.DefaultConfig(), b.temporal, logger, func() {})
+		b.watcher = watch.New(watch.DefaultConfig(), b.temporal, logger, func() {})
 		config := dispatch.DefaultConfig()
 		config.Executors = 2
 		b.Dispatcher = dispatch.New(config, dispatch.Deps{
-			Pipeline: "crm", Settings: settings, Runs: b.temporal, Watch: watcher.Add,
+			Pipeline: "crm", Settings: settings, Runs: b.temporal, Watch: b.watcher.Add,
 			Buffer: b.buffer,
 			Refuse: func(c buffer.Change, _ string) {
 				b.refused = append(b.refused, c)
@@ -244,7 +245,7 @@ func inBridgeOf(t *testing.T, bounds buffer.Config, test func(t *testing.T, b *b
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() { _ = b.Run(ctx) })
-		group.Go(func() { _ = watcher.Run(ctx) })
+		group.Go(func() { _ = b.watcher.Run(ctx) })
 		test(t, b)
 		cancel()
 		group.Wait()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quiesce-io/quiesce/bridge/buffer"
 	"github.com/quiesce-io/quiesce/bridge/due"
+	"github.com/quiesce-io/quiesce/bridge/ledger"
 	"github.com/quiesce-io/quiesce/bridge/run"
 	"github.com/quiesce-io/quiesce/bridge/watch"
 	"github.com/quiesce-io/quiesce/workflows/contract"
@@ -34,6 +35,10 @@ type lane struct {
 	// Of the lane's goroutine alone.
 	accounts map[string]*account
 	turns    due.Queue[*account]
+	// assignments are those of the changes here; droppedAt is when they were
+	// last looked through for some that were taken away.
+	assignments map[*ledger.Assignment]struct{}
+	droppedAt   time.Time
 
 	mu           sync.Mutex
 	submitted    []change
@@ -53,7 +58,7 @@ type ended struct {
 }
 
 func newLane(d *Dispatcher, index int) *lane {
-	return &lane{d: d, index: index, wake: make(chan struct{}, 1), accounts: make(map[string]*account), queued: make(map[string]struct{})}
+	return &lane{d: d, index: index, wake: make(chan struct{}, 1), accounts: make(map[string]*account), queued: make(map[string]struct{}), assignments: make(map[*ledger.Assignment]struct{})}
 }
 
 func (l *lane) submit(c buffer.Change) {
@@ -144,6 +149,11 @@ func (l *lane) takeIn() {
 			touched[a] = struct{}{}
 		}
 		a.backlog = append(a.backlog, c)
+		l.assignments[c.Assignment] = struct{}{}
+	}
+	if now.Sub(l.droppedAt) >= time.Second {
+		l.droppedAt = now
+		l.forgetTaken(now)
 	}
 	for a := range touched {
 		l.wantSignal(a, now)
@@ -264,6 +274,28 @@ func (l *lane) answered(err error) {
 	}
 }
 
+// forgetTaken forgets what open runs have taken of assignments that were taken
+// away. Their ends can be a long time off: during an outage every rebalance would
+// add as much again, and the polls of all would go to runs that are another's.
+func (l *lane) forgetTaken(now time.Time) {
+	dropped := make(map[*ledger.Assignment]bool)
+	for assignment := range l.assignments {
+		if assignment.Dropped() {
+			dropped[assignment] = true
+			delete(l.assignments, assignment)
+		}
+	}
+	if len(dropped) == 0 {
+		return
+	}
+	for _, a := range l.accounts {
+		a.forgetDropped(dropped)
+		if a.idle() {
+			l.schedule(a, now.Add(keepIdle))
+		}
+	}
+}
+
 // forgetDropped forgets what belongs to assignments that were taken away: their
 // new owner delivers it.
 func (l *lane) forgetDropped(a *account) {
@@ -335,9 +367,8 @@ func (l *lane) follow(a *account, runID string, t *taken) {
 		t.changes = nil
 		return
 	}
-	if !t.watched {
-		t.watched = true
-		l.d.Watch(watch.Target{
+	if t.forget == nil {
+		t.forget = l.d.Watch(watch.Target{
 			WorkflowID: a.workflowID, RunID: runID, Due: t.start.Due,
 			Report: func(end run.End) { l.report(a.key, runID, end) },
 		})

@@ -88,6 +88,7 @@ func (l *lane) accept(a *account, runID string, start *run.Start) {
 	for i := range a.batch.changes {
 		l.release(a.batch.changes[i])
 		a.batch.changes[i].fresh = false
+		l.assignments[a.batch.changes[i].Assignment] = struct{}{} // it may have been taken away meanwhile
 	}
 	a.lastSent = time.Now()
 	l.d.accepted.Store(a.lastSent.UnixNano())
@@ -95,7 +96,7 @@ func (l *lane) accept(a *account, runID string, start *run.Start) {
 	if t.start == nil {
 		t.start = start
 	}
-	if !t.watched && t.start == nil {
+	if t.forget == nil && t.start == nil {
 		return // learn reads how it began
 	}
 	l.follow(a, runID, t)

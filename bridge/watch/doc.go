@@ -26,6 +26,10 @@
 // Where the frontend refuses a poll for lack of a place, the Watcher makes do with
 // those it has and tries one more every few seconds.
 //
+// Errors in a row, with no answer between them, say that Temporal is away or has
+// enough: then all looks rest, for 0.1 s and up to 5 s. A run whose changes belong
+// to another bridge by now is forgotten and asked about no more.
+//
 // The Watcher owns no truth. Reports may be lost with the process; the ledger
 // then still has the changes as uncommitted and the next owner asks again.
 package watch

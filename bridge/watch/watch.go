@@ -56,6 +56,13 @@ const (
 	// how often that is logged.
 	growEvery = 5 * time.Second
 	warnEvery = time.Minute
+	// manyErrors in a row speak of Temporal, not of one run: then nothing is
+	// asked for a while, twice as long each time.
+	manyErrors = 8
+	minRest    = 100 * time.Millisecond
+	maxRest    = 5 * time.Second
+	// complainEvery is how often it is logged that looks fail.
+	complainEvery = 10 * time.Second
 )
 
 // Runs reads how runs end. [run.Client] implements it.
@@ -91,9 +98,19 @@ type Watcher struct {
 	// places is how many long polls there may be: WATCHERS, or fewer while the
 	// frontend, whose cap all bridges share, has refused some.
 	places  int
-	grownAt time.Time     // when places last changed
-	warned  time.Time     // when that was last logged
+	grownAt time.Time // when places last changed
+	warned  time.Time // when that was last logged
+	errors  errorRun
 	wake    chan struct{} // capacity 1: a pending wake-up is enough
+}
+
+// errorRun are the errors since the last answer.
+type errorRun struct {
+	number    int
+	rest      time.Duration // the present one, zero for none
+	restUntil time.Time
+	complains time.Time // when the next is logged
+	silenced  int       // not logged since
 }
 
 // New returns a Watcher that watches nothing yet. turn is called whenever its
@@ -114,17 +131,30 @@ type watch struct {
 	overdue  int       // looks since it fell due
 	queued   bool      // in fresh
 	busy     bool      // being polled or read
-	ended    bool
+	ended    bool      // or forgotten
 }
 
 // Add begins to watch a run. It may be called at any time, also for a run that
-// has ended already.
-func (w *Watcher) Add(target Target) {
+// has ended already. Forget ends that without a report, unless one is on its
+// way; it may be called at any time.
+func (w *Watcher) Add(target Target) (forget func()) {
+	added := &watch{Target: target}
 	w.mu.Lock()
 	w.open++
-	w.enqueue(&watch{Target: target}, time.Now())
+	w.enqueue(added, time.Now())
 	w.mu.Unlock()
 	w.signal()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !added.ended {
+			added.ended = true
+			w.open--
+			if cancel := w.polls[added]; cancel != nil {
+				cancel() // its place is for another
+			}
+		}
+	}
 }
 
 // Open returns how many runs are watched.
@@ -187,6 +217,9 @@ func (w *Watcher) answered() bool {
 func (w *Watcher) dispatch(ctx context.Context, group *sync.WaitGroup) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if rest := time.Until(w.errors.restUntil); rest > 0 {
+		return min(rest, time.Second)
+	}
 	for {
 		now := time.Now()
 		next, at, ok := w.fresh.Peek()
@@ -217,6 +250,9 @@ func (w *Watcher) dispatch(ctx context.Context, group *sync.WaitGroup) time.Dura
 		next, at, ok = w.again.Peek()
 		switch {
 		case !ok:
+		case next.ended:
+			w.again.Pop()
+			continue
 		case at.After(now):
 			idle = min(idle, at.Sub(now))
 		case len(w.polls) < w.places:
@@ -268,34 +304,37 @@ func (w *Watcher) evict(now time.Time) bool {
 	return true
 }
 
+// Why a poll has no answer that says nothing about Temporal.
+var (
+	errMadeRoom = errors.New("made room for a run that falls due")
+	errNoPlace  = errors.New("the frontend has no place for it")
+)
+
 func (w *Watcher) poll(ctx context.Context, group *sync.WaitGroup, target *watch, now time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	polling, cancel := context.WithTimeout(ctx, pollTimeout)
 	target.lookedAt, target.busy, target.queued = now, true, false
 	w.polls[target] = cancel
 	group.Go(func() {
 		defer cancel()
-		end, err := w.look(ctx, target, true)
+		end, err := w.look(polling, target, true)
 		w.mu.Lock()
 		delete(w.polls, target)
-		target.busy = false
+		if w.adapt(err) {
+			err = errNoPlace
+		}
 		if w.evicted == target {
 			w.evicted = nil
-		}
-		refused := w.adapt(err)
-		if refused {
-			w.enqueue(target, time.Now())
+			if err != nil {
+				err = errMadeRoom
+			}
 		}
 		w.mu.Unlock()
-		if refused {
-			w.signal()
-			return
-		}
 		w.finish(ctx, target, end, err)
 	})
 }
 
 func (w *Watcher) read(ctx context.Context, group *sync.WaitGroup, target *watch, now time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	reading, cancel := context.WithTimeout(ctx, readTimeout)
 	target.lookedAt, target.busy = now, true
 	if !target.Due.After(now) {
 		target.queued = false
@@ -303,10 +342,9 @@ func (w *Watcher) read(ctx context.Context, group *sync.WaitGroup, target *watch
 	w.reads[target] = struct{}{}
 	group.Go(func() {
 		defer cancel()
-		end, err := w.look(ctx, target, false)
+		end, err := w.look(reading, target, false)
 		w.mu.Lock()
 		delete(w.reads, target)
-		target.busy = false
 		w.mu.Unlock()
 		w.finish(ctx, target, end, err)
 	})
@@ -343,31 +381,61 @@ func (w *Watcher) look(ctx context.Context, target *watch, wait bool) (*run.End,
 
 // finish reports a run that has ended and queues any other for its next turn.
 func (w *Watcher) finish(ctx context.Context, target *watch, end *run.End, err error) {
-	if end != nil && err == nil {
-		w.mu.Lock()
+	ended := w.conclude(ctx, target, end, err)
+	w.signal() // there is room
+	if ended {
+		target.Report(*end)
+	}
+}
+
+// conclude reckons with what a look has told, and returns true if the run's end
+// is to be reported.
+func (w *Watcher) conclude(ctx context.Context, target *watch, end *run.End, err error) (ended bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	target.busy = false
+	switch {
+	case err == nil:
+		w.errors.number, w.errors.rest = 0, 0
+	case errors.Is(err, errNoPlace), errors.Is(err, errMadeRoom), target.ended, ctx.Err() != nil:
+	default:
+		w.failed(target, err, now)
+	}
+	switch {
+	case target.ended: // forgotten meanwhile
+		return false
+	case end != nil && err == nil:
 		w.open--
 		target.ended = true
-		w.mu.Unlock()
-		w.signal() // there is room
-		target.Report(*end)
-		return
-	}
-	if err != nil && ctx.Err() == nil {
-		w.logger.Warn("cannot see whether a run has ended; looking again",
-			"workflow", target.WorkflowID, "run", target.RunID, "error", err)
-	}
-	now := time.Now()
-	switch {
-	case target.lookedAt.Before(target.Due): // which says nothing of its end
-	case err == nil, ctx.Err() != nil: // looked, or evicted after a while
+		return true
+	case errors.Is(err, errNoPlace), target.lookedAt.Before(target.Due): // which says nothing of its end
+	case err == nil, errors.Is(err, errMadeRoom):
 		target.overdue++
 	default:
 		target.overdue = max(1, target.overdue) // an error says nothing about the run
 	}
-	w.mu.Lock()
 	w.enqueue(target, now)
-	w.mu.Unlock()
-	w.signal()
+	return false
+}
+
+// failed reckons with a look that has had no answer. One of many in a row says
+// that Temporal is away or has enough: thousands of runs that are looked at all
+// the same would make a storm of it. The caller holds mu.
+func (w *Watcher) failed(target *watch, err error, now time.Time) {
+	e := &w.errors
+	if now.Before(e.complains) {
+		e.silenced++
+	} else {
+		w.logger.Warn("cannot see whether a run has ended; looking again",
+			"workflow", target.WorkflowID, "run", target.RunID, "error", err, "not_logged", e.silenced)
+		e.complains, e.silenced = now.Add(complainEvery), 0
+	}
+	e.number++
+	if e.number >= manyErrors && !now.Before(e.restUntil) { // the others of its round add nothing
+		e.rest = min(maxRest, max(minRest, 2*e.rest))
+		e.restUntil = now.Add(e.rest)
+	}
 }
 
 // enqueue gives a run its next turn. The caller holds mu.

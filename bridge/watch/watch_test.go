@@ -1,9 +1,11 @@
 package watch_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,13 +24,16 @@ import (
 type temporal struct {
 	mu       sync.Mutex
 	ends     map[string]chan struct{} // closed when the run has ended
-	polls    int
-	most     int // long polls at a time
+	polls    int                      // now
+	polled   int                      // ever
+	most     int                      // long polls at a time
 	reads    int
 	failures int // requests to answer with an error first
 	cap      int // long polls that the frontend allows, 0 for any number
 	refused  int
 	hang     chan struct{} // requests wait for it, whatever their context says
+	broken   string        // run that cannot be read
+	silent   bool          // requests are not answered
 }
 
 func (f *temporal) run(id string) chan struct{} {
@@ -48,6 +53,15 @@ func (f *temporal) End(ctx context.Context, _, runID string, wait bool) (*run.En
 		f.mu.Unlock()
 		return nil, fmt.Errorf("unavailable")
 	}
+	if f.broken == runID {
+		f.mu.Unlock()
+		return nil, fmt.Errorf("corrupt")
+	}
+	if f.silent {
+		f.mu.Unlock()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if hang := f.hang; hang != nil {
 		f.mu.Unlock()
 		<-hang
@@ -59,6 +73,7 @@ func (f *temporal) End(ctx context.Context, _, runID string, wait bool) (*run.En
 		return nil, serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT, "namespace count limit exceeded")
 	}
 	if wait {
+		f.polled++
 		f.polls++
 		f.most = max(f.most, f.polls)
 	} else {
@@ -275,6 +290,125 @@ func TestErrorsAreNotEnds(t *testing.T) {
 		close(f.run("a"))
 		time.Sleep(time.Minute)
 		require.Equal(t, 1, r.count())
+	})
+}
+
+// TestTemporalAwayIsNotAskedInAStorm: thousands of overdue runs, and every look
+// fails at once. Once it is back all ends are seen as soon as ever.
+func TestTemporalAwayIsNotAskedInAStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &temporal{ends: map[string]chan struct{}{}}
+		var log bytes.Buffer
+		w := watch.New(watch.Config{Watchers: 100}, f, slog.New(slog.NewTextHandler(&log, nil)), func() {})
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() { _ = w.Run(ctx) })
+		r := &reports{at: map[string]time.Time{}}
+		for i := range 5000 {
+			w.Add(r.target(fmt.Sprint(i), time.Now()))
+		}
+		time.Sleep(30 * time.Second)
+		f.mu.Lock()
+		const failures = 1 << 30
+		f.failures = failures
+		f.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		f.mu.Lock()
+		asked := failures - f.failures
+		f.failures = 0
+		f.mu.Unlock()
+		require.Less(t, asked, 5*60*110/4, "some 108 each 5 seconds")
+		require.Greater(t, asked, 5*60/5)
+		require.Less(t, strings.Count(log.String(), "\n"), 40, "once in ten seconds")
+		require.Contains(t, log.String(), "not_logged=")
+		for i := range 5000 {
+			close(f.run(fmt.Sprint(i)))
+		}
+		time.Sleep(70 * time.Second)
+		require.Equal(t, 5000, r.count())
+		cancel()
+		group.Wait()
+	})
+}
+
+// TestOneRunThatCannotBeReadHoldsNobodyUp: its errors are between answers.
+func TestOneRunThatCannotBeReadHoldsNobodyUp(t *testing.T) {
+	inWatcher(t, 4, func(f *temporal, w *watch.Watcher) {
+		f.broken = "broken"
+		r := &reports{at: map[string]time.Time{}}
+		w.Add(r.target("broken", time.Now()))
+		for i := range 100 {
+			id := fmt.Sprint(i)
+			w.Add(r.target(id, time.Now()))
+			time.Sleep(time.Second)
+			close(f.run(id))
+			ended := time.Now()
+			time.Sleep(time.Second)
+			r.mu.Lock()
+			require.WithinDuration(t, ended, r.at[id], 100*time.Millisecond)
+			r.mu.Unlock()
+		}
+		require.Equal(t, 1, w.Open())
+	})
+}
+
+// TestUnansweredLooksSayNothing: requests that time out do not make a run one
+// that was looked at often, and to be looked at rarely.
+func TestUnansweredLooksSayNothing(t *testing.T) {
+	inWatcher(t, 1, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		f.mu.Lock()
+		f.silent = true
+		f.mu.Unlock()
+		for i := range 5 {
+			w.Add(r.target(fmt.Sprint(i), time.Now()))
+		}
+		time.Sleep(10 * time.Minute)
+		f.mu.Lock()
+		f.silent = false
+		f.mu.Unlock()
+		for i := range 5 {
+			close(f.run(fmt.Sprint(i)))
+		}
+		time.Sleep(35 * time.Second) // one may hang for 30 still
+		require.Equal(t, 5, r.count())
+	})
+}
+
+// TestForgottenRunsAreLeftAlone, whatever is being done with them.
+func TestForgottenRunsAreLeftAlone(t *testing.T) {
+	inWatcher(t, 3, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		var forget []func()
+		for i := range 60 { // polled, waiting for another look, not due
+			due := time.Now()
+			if i >= 50 {
+				due = due.Add(time.Hour)
+			}
+			forget = append(forget, w.Add(r.target(fmt.Sprint(i), due)))
+		}
+		time.Sleep(time.Minute)
+		for _, f := range forget {
+			f()
+			f()
+		}
+		require.Zero(t, w.Open())
+		w.Add(r.target("wanted", time.Now()))
+		synctest.Wait()
+		require.Equal(t, 1, f.polls, "their places are free")
+		looks := func() int {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.polled + f.reads
+		}
+		before := looks()
+		time.Sleep(2 * time.Hour)
+		require.LessOrEqual(t, looks()-before, 2*60*60/80+20, "only one is looked at, ever less often")
+		for i := range 60 {
+			close(f.run(fmt.Sprint(i)))
+		}
+		time.Sleep(2 * time.Hour)
+		require.Zero(t, r.count())
 	})
 }
 
