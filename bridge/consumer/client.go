@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -70,28 +69,15 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 	case "SCRAM-SHA-512":
 		return scram.Auth{User: c.SASLUsername, Pass: password}.AsSha512Mechanism(), nil
 	case "OAUTHBEARER":
-		if _, err := c.token(); err != nil {
+		if _, err := c.token(context.Background()); err != nil {
 			return nil, err
 		}
-		return oauth.Oauth(func(context.Context) (oauth.Auth, error) {
-			token, err := c.token()
+		return oauth.Oauth(func(ctx context.Context) (oauth.Auth, error) {
+			token, err := c.token(ctx)
 			return oauth.Auth{Token: token}, err
 		}), nil
 	}
 	return nil, fmt.Errorf("SASL mechanism %q", c.SASLMechanism)
-}
-
-// token reads the token for OAUTHBEARER. Whoever renews it replaces the file.
-func (c Config) token() (string, error) {
-	raw, err := os.ReadFile(c.OAuthTokenFile)
-	if err != nil {
-		return "", config.Fault{Name: "KAFKA_OAUTH_TOKEN_FILE", Value: c.OAuthTokenFile, Problem: err.Error()}
-	}
-	token := strings.TrimSpace(string(raw))
-	if token == "" {
-		return "", config.Fault{Name: "KAFKA_OAUTH_TOKEN_FILE", Value: c.OAuthTokenFile, Problem: "is empty"}
-	}
-	return token, nil
 }
 
 // maxBatchBytes is what one batch may decompress to; beyond it, its partition
@@ -133,9 +119,15 @@ func (c *Consumer) member() []kgo.Opt {
 		kgo.MaxConcurrentFetches(4),
 		kgo.FetchMaxWait(500 * time.Millisecond),
 	}
-	if c.cfg.GroupProtocol == ProtocolConsumer {
+	switch c.cfg.GroupProtocol {
+	case ProtocolConsumer:
 		opts = append(opts, kgo.ServerSideBalancer())
-	} else {
+	case ProtocolEager:
+		// The first that all members know. Range comes first, so that the group
+		// turns cooperative when one member is classic, and not whenever the last
+		// of the foreign clients happens to be away.
+		opts = append(opts, kgo.Balancers(kgo.RangeBalancer(), kgo.CooperativeStickyBalancer()))
+	default:
 		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))
 	}
 	if c.cfg.InstanceID != "" {

@@ -66,8 +66,8 @@ func (c *Consumer) commit(ctx context.Context, assignments []*ledger.Assignment)
 		if ctx.Err() == nil {
 			c.log.Warn("commit", "topic", key.topic, "partition", key.partition, "offset", commit.Next.Offset, "error", err)
 		}
-		if fatalGroupError(err) {
-			c.fail(err)
+		if fatal := c.fatal(err); fatal != nil {
+			c.fail(fatal)
 		}
 	}
 	c.deps.Buffer.Wake()
@@ -133,15 +133,4 @@ func (c *Consumer) send(ctx context.Context, wanted map[partitionKey]ledger.Comm
 		}
 	})
 	return failed
-}
-
-// fatalGroupError tells errors that this process cannot mend from those that
-// rejoining does (the client rejoins by itself).
-func fatalGroupError(err error) bool {
-	return errors.Is(err, kerr.FencedInstanceID) || // another process has our KAFKA_INSTANCE_ID
-		errors.Is(err, kerr.GroupAuthorizationFailed) ||
-		errors.Is(err, kerr.UnreleasedInstanceID) ||
-		errors.Is(err, kerr.InvalidGroupID) ||
-		errors.Is(err, kerr.InconsistentGroupProtocol) || // members that use another protocol
-		errors.Is(err, kerr.InvalidSessionTimeout)
 }

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/quiesce-io/quiesce/bridge/buffer"
 	"github.com/quiesce-io/quiesce/bridge/intake"
@@ -170,6 +168,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.checkStart(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
+	c.takeOver(ctx)
 
 	// The callbacks use the client too; they wait for mu until it is set.
 	c.mu.Lock()
@@ -228,66 +227,6 @@ func (c *Consumer) stop(ctx context.Context, stuck bool) {
 	c.leaveStatic(ctx)
 	for _, a := range c.deps.Ledger.Assignments() {
 		a.Drop()
-	}
-}
-
-// leaveStatic tells the group that this static member will be back. The client
-// (1.22.3) says so without the instance ID, which Apache Kafka refuses; and
-// while it holds on to the old member, it refuses the one that comes back. The
-// classic protocol has no such message.
-func (c *Consumer) leaveStatic(ctx context.Context) {
-	member, epoch := c.client.GroupMetadata()
-	if c.cfg.InstanceID == "" || c.cfg.GroupProtocol != ProtocolConsumer || epoch <= 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
-	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-	req.Group, req.MemberID, req.InstanceID, req.MemberEpoch = c.cfg.Group, member, &c.cfg.InstanceID, -2
-	resp, err := req.RequestWith(ctx, c.admin)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
-	if err != nil {
-		c.log.Warn("leave the group", "group", c.cfg.Group, "instance", c.cfg.InstanceID, "error", err)
-	}
-}
-
-// leaveAlone tells the group that this member is gone, without the client, which
-// waits for a callback. A static member keeps its place: the process that comes
-// after it takes that.
-func (c *Consumer) leaveAlone(ctx context.Context, limit time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	member, _ := c.client.GroupMetadata()
-	var err error
-	switch {
-	case member == "" || c.cfg.InstanceID != "":
-		err = errors.New("there is nothing to leave with")
-	case c.cfg.GroupProtocol == ProtocolConsumer:
-		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-		req.Group, req.MemberID, req.MemberEpoch = c.cfg.Group, member, -1
-		var resp *kmsg.ConsumerGroupHeartbeatResponse
-		if resp, err = req.RequestWith(ctx, c.admin); err == nil {
-			err = kerr.ErrorForCode(resp.ErrorCode)
-		}
-	default:
-		req := kmsg.NewPtrLeaveGroupRequest()
-		req.Group, req.MemberID = c.cfg.Group, member // version 0 to 2
-		m := kmsg.NewLeaveGroupRequestMember()
-		m.MemberID = member
-		req.Members = append(req.Members, m)
-		var resp *kmsg.LeaveGroupResponse
-		if resp, err = req.RequestWith(ctx, c.admin); err == nil {
-			err = kerr.ErrorForCode(resp.ErrorCode)
-			for _, left := range resp.Members {
-				err = errors.Join(err, kerr.ErrorForCode(left.ErrorCode))
-			}
-		}
-	}
-	if err != nil {
-		// The group gives our partitions away after the session timeout.
-		c.log.Error("group not left in time", "group", c.cfg.Group, "error", err)
 	}
 }
 

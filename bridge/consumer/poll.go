@@ -219,8 +219,8 @@ func (c *Consumer) fetchError(key partitionKey, part *partition, err error) {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		// the poll had nothing to return
-	case fatalGroupError(err):
-		c.fail(fmt.Errorf("consumer group %s: %w", c.cfg.Group, err))
+	case c.fatal(err) != nil:
+		c.fail(c.fatal(err))
 	case part == nil:
 		c.log.Warn("kafka", "topic", key.topic, "partition", key.partition, "error", err)
 	case errors.As(err, &lost):

@@ -362,19 +362,3 @@ func TestUnreachableBrokerAndMissingTopicsAreNamed(t *testing.T) {
 		require.True(t, info == nil || len(info.Members) == 0, "it must not have joined")
 	})
 }
-
-func TestValidateNamesEveryFault(t *testing.T) {
-	c := DefaultConfig()
-	c.Brokers, c.Start, c.GroupProtocol = []string{"nohost"}, "now", "old"
-	c.TLSCertFile, c.SASLMechanism, c.Recreated = "x.pem", "GSSAPI", "maybe"
-	err := c.Validate()
-	for _, name := range []string{"KAFKA_BROKERS=nohost", "KAFKA_TOPICS", "KAFKA_GROUP:", "KAFKA_START=now", "KAFKA_GROUP_PROTOCOL=old", "KAFKA_TLS_KEY_FILE", "KAFKA_TLS=false", "KAFKA_SASL_MECHANISM=GSSAPI", "KAFKA_TOPIC_RECREATED=maybe", "DEAD_LETTER_TOPIC"} {
-		require.ErrorContains(t, err, name)
-	}
-	c = DefaultConfig()
-	c.SASLMechanism, c.SASLUsername, c.SASLPassword = "PLAIN", "u", ""
-	require.ErrorContains(t, c.Validate(), "KAFKA_SASL_PASSWORD: is required")
-	c = DefaultConfig()
-	c.SASLMechanism = "OAUTHBEARER"
-	require.ErrorContains(t, c.Validate(), "KAFKA_OAUTH_TOKEN_FILE: is required")
-}

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +29,8 @@ type Options struct {
 	// Security adds a TLS listener, which demands a client certificate, and one
 	// for SASL over TLS; nil for neither.
 	Security *Security
+	// Heap is the JVM's limit, as in -Xmx; empty: 384m.
+	Heap string
 	// Properties are added to the broker's, and win.
 	Properties map[string]string
 }
@@ -59,80 +63,115 @@ const (
 // New prepares the data directory of a broker, which takes a second; it starts
 // nothing. A directory that holds data keeps it.
 func New(ctx context.Context, opts Options) (*Broker, error) {
-	b := &Broker{addresses: make(map[string]string)}
+	nodes, err := NewCluster(ctx, opts, 1)
+	if err != nil {
+		return nil, err
+	}
+	return nodes[0], nil
+}
+
+// NewCluster prepares n nodes of one cluster, numbered from 1, each with a
+// directory of its own below opts.Dir. Each is broker and controller, so more than half of them must
+// have been started before any answers. opts.Port is that of the first.
+func NewCluster(ctx context.Context, opts Options, n int) ([]*Broker, error) {
 	names := []string{Plain, "CONTROLLER"}
 	if opts.Security != nil {
 		names = append(names, TLS, SASL)
 	}
-	var listeners []string
-	for _, name := range names {
-		port := opts.Port
-		if name != Plain || port == 0 {
-			var err error
-			if port, err = stack.FreePort(); err != nil {
-				return nil, fmt.Errorf("kafka broker: %w", err)
+	var nodes []*Broker
+	var voters []string
+	for i := range n {
+		b := &Broker{addresses: make(map[string]string)}
+		for _, name := range names {
+			port := opts.Port
+			if name != Plain || port == 0 || i > 0 {
+				var err error
+				if port, err = stack.FreePort(); err != nil {
+					return nil, fmt.Errorf("kafka broker: %w", err)
+				}
 			}
+			b.addresses[name] = fmt.Sprintf("127.0.0.1:%d", port)
 		}
-		b.addresses[name] = fmt.Sprintf("127.0.0.1:%d", port)
-		listeners = append(listeners, name+"://"+b.addresses[name])
+		nodes = append(nodes, b)
+		voters = append(voters, fmt.Sprintf("%d@%s", i+1, b.addresses["CONTROLLER"]))
 	}
-	properties := base()
-	properties["listeners"] = strings.Join(listeners, ",")
-	properties["controller.quorum.voters"] = "1@" + b.addresses["CONTROLLER"]
-	properties["log.dirs"] = filepath.Join(opts.Dir, "data")
+	for i, b := range nodes {
+		properties := base(n)
+		var listeners []string
+		for _, name := range names {
+			listeners = append(listeners, name+"://"+b.addresses[name])
+		}
+		properties["listeners"] = strings.Join(listeners, ",")
+		properties["node.id"] = fmt.Sprint(i + 1)
+		properties["controller.quorum.voters"] = strings.Join(voters, ",")
+		dir := opts.Dir
+		if n > 1 {
+			dir = filepath.Join(dir, fmt.Sprintf("node-%d", i+1))
+		}
+		if err := b.prepare(ctx, opts, dir, properties); err != nil {
+			return nil, err
+		}
+	}
+	return nodes, nil
+}
+
+func (b *Broker) prepare(ctx context.Context, opts Options, dir string, properties map[string]string) error {
+	properties["log.dirs"] = filepath.Join(dir, "data")
 	if opts.Security != nil {
 		maps.Copy(properties, opts.Security.properties())
 	}
 	maps.Copy(properties, opts.Properties)
 
-	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("kafka broker: %w", err)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("kafka broker: %w", err)
 	}
-	file := filepath.Join(opts.Dir, "server.properties")
+	file := filepath.Join(dir, "server.properties")
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		fmt.Fprintf(&text, "%s=%s\n", name, properties[name])
 	}
 	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		return nil, fmt.Errorf("kafka broker: %w", err)
+		return fmt.Errorf("kafka broker: %w", err)
 	}
 	format := exec.CommandContext(ctx, opts.Installation.java,
-		opts.Installation.args("kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", clusterID, "-c", file)...)
+		opts.Installation.args("", "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", clusterID, "-c", file)...)
 	if output, err := format.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("format the broker's data directory: %w\n%s", err, output)
+		return fmt.Errorf("format the broker's data directory: %w\n%s", err, output)
 	}
 	b.process = &stack.Process{
-		Name: "kafka", Path: opts.Installation.java, Args: opts.Installation.args("kafka.Kafka", file),
-		Dir: opts.Dir, LogFile: filepath.Join(opts.Dir, "kafka.log"),
+		Name: "kafka", Path: opts.Installation.java, Args: opts.Installation.args(opts.Heap, "kafka.Kafka", file),
+		Dir: dir, LogFile: filepath.Join(dir, "kafka.log"),
 	}
-	return b, nil
+	return nil
 }
 
-// clusterID is any UUID; two brokers never meet.
+// clusterID is any UUID; two clusters never meet.
 const clusterID = "UXVpZXNjZVRlc3RzMDAwMQ"
 
-func (i Installation) args(class string, args ...string) []string {
+func (i Installation) args(heap, class string, args ...string) []string {
 	return append([]string{
-		"-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Xms128m", "-Xmx" + cmp.Or(heap, "384m"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
 		"-cp", i.classpath, class,
 	}, args...)
 }
 
-// base returns the properties of a node that answers quickly: nothing is
-// replicated, and nobody waits for members that might still come.
-func base() map[string]string {
+// base returns the properties of a node, one of n, that answers quickly: what the
+// broker keeps for itself is one partition on all nodes, and nobody waits for
+// members that might still come.
+func base(n int) map[string]string {
+	replicas, inSync := strconv.Itoa(n), strconv.Itoa(n/2+1)
 	return map[string]string{
-		"process.roles": "broker,controller", "node.id": "1",
+		"process.roles":             "broker,controller",
 		"controller.listener.names": "CONTROLLER", "inter.broker.listener.name": Plain,
 		"listener.security.protocol.map": Plain + ":PLAINTEXT,CONTROLLER:PLAINTEXT," + TLS + ":SSL," + SASL + ":SASL_SSL",
 		"auto.create.topics.enable":      "false",
 		// A broker that was killed is not let in again before that.
 		"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500",
 
-		"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "1",
-		"transaction.state.log.num.partitions": "1", "transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1",
-		"share.coordinator.state.topic.num.partitions": "1", "share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1",
+		"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": replicas, "min.insync.replicas": inSync,
+		"transaction.state.log.num.partitions": "1", "transaction.state.log.replication.factor": replicas, "transaction.state.log.min.isr": inSync,
+		"share.coordinator.state.topic.num.partitions": "1", "share.coordinator.state.topic.replication.factor": replicas, "share.coordinator.state.topic.min.isr": inSync,
 		"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000",
 		"group.consumer.min.heartbeat.interval.ms": "100", "group.consumer.heartbeat.interval.ms": "200",
 		"group.consumer.min.session.timeout.ms": "1000", "group.consumer.session.timeout.ms": "3000",

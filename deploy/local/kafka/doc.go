@@ -1,5 +1,5 @@
-// Package kafka starts a real Apache Kafka broker for tests: one node in KRaft
-// mode, controller and broker in one, with a small heap.
+// Package kafka starts real Apache Kafka brokers for tests: one node in KRaft
+// mode, controller and broker in one, with a small heap, or a few that replicate.
 //
 //	pom.xml ──mvn──▶ .cache/kafka-<digest>/*.jar ──java──▶ broker, data in Options.Dir
 //

@@ -19,7 +19,7 @@ func (i Installation) Run(ctx context.Context, commandLine string) (string, erro
 	if len(words) == 0 || tools[words[0]] == "" {
 		return "", fmt.Errorf("%q: unknown script", commandLine)
 	}
-	output, err := exec.CommandContext(ctx, i.java, i.args(tools[words[0]], words[1:]...)...).CombinedOutput()
+	output, err := exec.CommandContext(ctx, i.java, i.args("", tools[words[0]], words[1:]...)...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", commandLine, err, output)
 	}

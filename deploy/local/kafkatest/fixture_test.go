@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"sync"
 	"testing"
@@ -19,12 +20,18 @@ import (
 // fixture is one test's topic and group, and what became of its records.
 type fixture struct {
 	t      *testing.T
+	seeds  []string
 	topic  string
 	group  string
 	client *kgo.Client // produces; partitions as the records say
 	admin  *kadm.Client
 	// options are added to those of every member.
 	options []kgo.Opt
+	// staleReads says that the group's offsets may seem to go backwards: right
+	// after it has taken over, a coordinator of Apache Kafka answers from before
+	// the commits of which it does not know yet that its followers have them.
+	// The test then reads the commits off the coordinators' log.
+	staleReads bool
 
 	members []*member
 
@@ -40,17 +47,18 @@ type fixture struct {
 // newFixture creates a topic and begins to watch.
 func newFixture(t *testing.T, partitions int, configs ...string) *fixture {
 	t.Helper()
+	return newFixtureAt(t, []string{on.plain}, partitions, configs...)
+}
+
+// newFixtureAt does so on the brokers at seeds, on all of which the topic is.
+func newFixtureAt(t *testing.T, seeds []string, partitions int, configs ...string) *fixture {
+	t.Helper()
 	name := fmt.Sprintf("%.100s-%s", t.Name(), strconv.FormatInt(time.Now().UnixNano(), 36))
-	clean := []byte(name)
-	for i, c := range clean {
-		if c == '/' {
-			clean[i] = '.'
-		}
-	}
-	f := &fixture{t: t, topic: string(clean), group: "group-" + string(clean)}
+	name = regexp.MustCompile(`[^a-zA-Z0-9._-]`).ReplaceAllString(name, ".")
+	f := &fixture{t: t, seeds: seeds, topic: name, group: "group-" + name}
 	f.forget()
 	var err error
-	f.client, err = kgo.NewClient(kgo.SeedBrokers(on.plain), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	f.client, err = kgo.NewClient(kgo.SeedBrokers(f.seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.MetadataMinAge(100*time.Millisecond), kgo.RecordDeliveryTimeout(time.Minute))
 	require.NoError(t, err)
 	f.admin = kadm.NewClient(f.client)
@@ -89,7 +97,7 @@ func (f *fixture) create(partitions int, configs ...string) {
 	for i := 0; i+1 < len(configs); i += 2 {
 		values[configs[i]] = &configs[i+1]
 	}
-	_, err := f.admin.CreateTopic(f.t.Context(), int32(partitions), 1, values, f.topic)
+	_, err := f.admin.CreateTopic(f.t.Context(), int32(partitions), int16(len(f.seeds)), values, f.topic)
 	require.NoError(f.t, err)
 	f.until("topic exists", func() bool {
 		details, err := f.admin.ListTopics(f.t.Context(), f.topic)
@@ -138,6 +146,38 @@ func (f *fixture) fill(partitions, n int) {
 	f.produce(records...)
 }
 
+// feed produces a record to each partition, again and again, until the returned
+// function is called.
+func (f *fixture) feed(partitions int) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for round := 0; ; round++ {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			var records []*kgo.Record
+			for p := range partitions {
+				records = append(records, &kgo.Record{Topic: f.topic, Partition: int32(p), Key: fmt.Appendf(nil, "fed-%d:%d", p, round)})
+			}
+			err := f.client.ProduceSync(context.Background(), records...).FirstErr()
+			f.mu.Lock()
+			if err != nil {
+				f.faults = append(f.faults, "produce: "+err.Error())
+			}
+			for _, r := range records {
+				f.produced[r.Partition] = append(f.produced[r.Partition], r.Offset)
+			}
+			f.mu.Unlock()
+		}
+	})
+	return func() { cancel(); feeding.Wait() }
+}
+
 // complete completes a change, for whoever owns it.
 func (f *fixture) complete(changes ...buffer.Change) {
 	f.mu.Lock()
@@ -154,6 +194,17 @@ func (f *fixture) complete(changes ...buffer.Change) {
 	for _, c := range changes {
 		c.Assignment.Done(c.Position)
 	}
+}
+
+// ends returns the offset of the last record produced so far, by partition.
+func (f *fixture) ends() map[int32]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ends := make(map[int32]int64)
+	for p, produced := range f.produced {
+		ends[p] = produced[len(produced)-1]
+	}
+	return ends
 }
 
 // offsets returns the group's commits on the topic; none if the broker does not
@@ -201,7 +252,7 @@ func (f *fixture) observe(offsets map[int32]kadm.OffsetResponse) {
 		if !ours(o, f.id) {
 			continue // of the topic that was there before
 		}
-		if o.At < f.last[p] {
+		if o.At < f.last[p] && !f.staleReads {
 			f.faults = append(f.faults, fmt.Sprintf("partition %d: committed %d after %d", p, o.At, f.last[p]))
 		}
 		f.last[p] = o.At
@@ -241,12 +292,16 @@ func (f *fixture) untilCommitted(partition int32, offset int64) {
 // record.
 func (f *fixture) untilAllCommitted() {
 	f.t.Helper()
-	f.until("everything committed", func() bool {
+	f.untilPassed("everything committed", f.ends)
+}
+
+// untilPassed waits until the group has committed beyond the offsets.
+func (f *fixture) untilPassed(what string, ends func() map[int32]int64) {
+	f.t.Helper()
+	f.until(what, func() bool {
 		offsets := f.offsets()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for p, produced := range f.produced {
-			if offsets[p].At <= produced[len(produced)-1] {
+		for p, end := range ends() {
+			if offsets[p].At <= end {
 				return false
 			}
 		}

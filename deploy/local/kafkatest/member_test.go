@@ -59,7 +59,7 @@ func (m *member) logged() string {
 // config returns settings that act at once and notice a dead member soon.
 func (f *fixture) config() consumer.Config {
 	c := consumer.DefaultConfig()
-	c.Brokers, c.Topics, c.Group = []string{on.plain}, []string{f.topic}, f.group
+	c.Brokers, c.Topics, c.Group = f.seeds, []string{f.topic}, f.group
 	c.Intake.BadRecord, c.Intake.DeadLetterTopic = intake.BadSkip, ""
 	c.SessionTimeout, c.CommitInterval, c.StartTimeout = 3*time.Second, 50*time.Millisecond, 5*time.Second
 	return c
@@ -140,19 +140,11 @@ func (m *member) untilSubmitted(n int) []buffer.Change {
 // produced is committed.
 func (f *fixture) untilFlow(members ...*member) {
 	f.t.Helper()
-	f.until("completed and committed", func() bool {
+	f.untilPassed("completed and committed", func() map[int32]int64 {
 		for _, m := range members {
 			f.complete(m.sink.take()...)
 		}
-		offsets := f.offsets()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for p, produced := range f.produced {
-			if offsets[p].At <= produced[len(produced)-1] {
-				return false
-			}
-		}
-		return true
+		return f.ends()
 	})
 }
 

@@ -2,13 +2,10 @@ package kafkatest
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/quiesce-io/quiesce/bridge/consumer"
@@ -20,10 +17,6 @@ func protocols(t *testing.T, test func(t *testing.T, protocol string)) {
 		t.Run(protocol, func(t *testing.T) { test(t, protocol) })
 	}
 }
-
-// eager is the classic protocol with a balancer that takes everything from
-// everybody in each rebalance. No setting chooses it; a group may come from it.
-const eager = "eager range"
 
 func untilShared(f *fixture, partitions int, members ...*member) {
 	f.t.Helper()
@@ -48,10 +41,6 @@ func TestScaleUnderLoad(t *testing.T) {
 		f := newFixture(t, partitions)
 		cfg := f.config()
 		cfg.GroupProtocol = protocol
-		if protocol == eager {
-			cfg.GroupProtocol = consumer.ProtocolClassic
-			f.options = append(f.options, kgo.Balancers(kgo.RangeBalancer()))
-		}
 		var members []*member
 		var stops []func()
 		add := func() {
@@ -94,7 +83,7 @@ func TestScaleUnderLoad(t *testing.T) {
 		members[0].stop()
 	}
 	protocols(t, test)
-	t.Run(eager, func(t *testing.T) { test(t, eager) })
+	t.Run(consumer.ProtocolEager, func(t *testing.T) { test(t, consumer.ProtocolEager) })
 }
 
 // A has changes in flight, loses the partition to B, and gets it back: what is
@@ -178,90 +167,4 @@ func TestRemovedByAnOperator(t *testing.T) {
 	require.True(t, first[0].Assignment.Dropped())
 	f.untilFlow(a)
 	a.stop()
-}
-
-// A static member that comes back within the session has its partitions again,
-// and nobody else notices.
-func TestStaticMemberRestarts(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		f := newFixture(t, 4)
-		f.fill(4, 5)
-		cfg := f.config()
-		cfg.GroupProtocol, cfg.SessionTimeout = protocol, 20*time.Second
-		cfgB := cfg
-		cfg.InstanceID, cfgB.InstanceID = "bridge-0", "bridge-1"
-		a, b := f.start(cfg), f.start(cfgB)
-		untilShared(f, 4, a, b)
-		f.untilFlow(a, b)
-		had, rebalances := a.partitions(), b.counts.get("bridge.rebalances")
-		a.stop()
-		a = f.start(cfg)
-		untilShared(f, 4, a, b)
-		require.Equal(t, had, a.partitions())
-		f.fill(4, 5)
-		f.untilFlow(a, b)
-		require.Equal(t, rebalances, b.counts.get("bridge.rebalances"))
-		a.stop()
-		b.stop()
-	})
-}
-
-// Two processes with one instance ID: one of them ends, and says why.
-func TestSecondProcessWithTheSameInstance(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		f := newFixture(t, 1)
-		f.fill(1, 5)
-		cfg := f.config()
-		cfg.GroupProtocol, cfg.InstanceID = protocol, "bridge-0"
-		a := f.start(cfg)
-		a.untilAssigned(1)
-		b := f.start(cfg)
-		// Classic: the newcomer wins, and the one that was there is fenced. KIP-848:
-		// the newcomer is refused.
-		ended, stays, want := a, b, kerr.FencedInstanceID
-		if protocol == consumer.ProtocolConsumer {
-			ended, stays, want = b, a, kerr.UnreleasedInstanceID
-		}
-		select {
-		case <-ended.ended:
-		case <-time.After(20 * time.Second):
-			t.Fatal("neither ended")
-		}
-		require.ErrorIs(t, ended.err, want)
-		require.ErrorContains(t, ended.err, f.group)
-		f.untilFlow(stays)
-		stays.stop()
-	})
-}
-
-// A member that does not rejoin holds up the rebalance; ours leaves all the same.
-func TestCloseDuringARebalance(t *testing.T) {
-	f := newFixture(t, 2)
-	f.fill(2, 5)
-	a := f.start(f.config())
-	a.untilAssigned(2)
-	stuck, err := kgo.NewClient(kgo.SeedBrokers(on.plain), kgo.ConsumerGroup(f.group), kgo.ConsumeTopics(f.topic), kgo.DisableAutoCommit(),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.BlockRebalanceOnPoll(), kgo.HeartbeatInterval(100*time.Millisecond), kgo.FetchMaxWait(100*time.Millisecond))
-	require.NoError(t, err)
-	defer stuck.CloseAllowingRebalance()
-	f.until("the other has a partition", func() bool { return len(a.partitions()) == 1 })
-	stuck.PollFetches(t.Context()) // and does not allow rebalances from here on
-
-	joining := f.start(f.config())
-	state := func() string {
-		groups, err := f.admin.DescribeGroups(t.Context(), f.group)
-		require.NoError(t, err)
-		return groups[f.group].State
-	}
-	f.until("rebalancing", func() bool { return strings.Contains(state(), "Rebalanc") })
-	took := a.stop()
-	require.Less(t, took, 10*time.Second)
-	t.Logf("left in %s, state of the group: %s", took, state())
-	groups, err := f.admin.DescribeGroups(t.Context(), f.group)
-	require.NoError(t, err)
-	require.Len(t, groups[f.group].Members, 2, "the one that is stuck and the one that joins")
-	stuck.CloseAllowingRebalance()
-	untilShared(f, 2, joining)
-	f.untilFlow(joining)
-	joining.stop()
 }
