@@ -1,6 +1,6 @@
 // Package fleet tests the fleet's budget with real parts: processes that hold
 // nothing but a budget client and an HTTP client, an embedded Temporal server,
-// and an upstream that records when calls arrive. A whole sync is too slow on a
+// and an upstream that has the kernel record when calls arrive. A whole sync is too slow on a
 // small machine to saturate a large budget.
 //
 //	FLEET_SECONDS=60 go test ./fleet     measures for that long instead of 10 s

@@ -203,7 +203,7 @@ func (s *Stack) ServeUpstream(port int, cfg upstream.Config) (*upstream.Simulato
 	simulator := upstream.New(cfg)
 	server := &http.Server{Handler: simulator, ReadHeaderTimeout: 10 * time.Second}
 	s.wg.Go(func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := upstream.Serve(server, listener); !errors.Is(err, http.ErrServerClosed) {
 			s.fail(fmt.Errorf("upstream simulator: %w", err))
 		}
 	})

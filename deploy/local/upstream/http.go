@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -43,7 +42,7 @@ func (s *Simulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only GET", http.StatusMethodNotAllowed)
 		return
 	}
-	call, version, fault := s.begin(account)
+	call, version, fault := s.begin(account, r)
 	if fault != nil {
 		if !sleep(r, fault.Delay) {
 			return
@@ -132,7 +131,7 @@ func reset(w http.ResponseWriter) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := conn.(interface{ SetLinger(int) error }); ok {
 		tcp.SetLinger(0) //nolint:errcheck
 	}
 	conn.Close()

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ type Change struct {
 // Call is one request that arrived.
 type Call struct {
 	Account string
-	// Start is when the request arrived.
+	// Start is when the request arrived, by the kernel where [Serve] serves it.
 	Start time.Time
 	// Version is what the answer carried; 0 where it carried none.
 	Version int64
@@ -142,7 +143,7 @@ func (s *Simulator) CallsOf(account string) []Call {
 
 // begin records the arrival of a call and returns what it can read: the newest
 // readable version, 0 if there is none, and the fault that applies.
-func (s *Simulator) begin(account string) (call int, version int64, fault *Fault) {
+func (s *Simulator) begin(account string, r *http.Request) (call int, version int64, fault *Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -150,7 +151,11 @@ func (s *Simulator) begin(account string) (call int, version int64, fault *Fault
 	if i := readableIndex(states, now); i >= 0 && !states[i].deleted {
 		version = states[i].version
 	}
-	s.calls = append(s.calls, Call{Account: account, Start: now})
+	start, noted := Arrived(r)
+	if !noted {
+		start = now
+	}
+	s.calls = append(s.calls, Call{Account: account, Start: start})
 	return len(s.calls) - 1, version, s.take(account)
 }
 

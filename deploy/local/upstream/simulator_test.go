@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -236,5 +239,57 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 	if n := len(s.Calls()); n != 160 {
 		t.Errorf("%d calls recorded, want 160", n)
+	}
+}
+
+// A handler that is kept from looking does not make calls look late, nor close
+// together.
+func TestArrivalIsTheKernels(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the kernel notes no arrivals here")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{})
+	s.Change("a")
+	server := &http.Server{Handler: s}
+	go Serve(server, listener) //nolint:errcheck // it ends by Close
+	t.Cleanup(func() { server.Close() })
+	base := "http://" + listener.Addr().String()
+	s.mu.Lock() // the handler waits here
+	var sent [3]time.Time
+	var wg sync.WaitGroup
+	for i := range sent {
+		time.Sleep(100 * time.Millisecond)
+		sent[i] = time.Now()
+		wg.Go(func() {
+			if response, err := http.Get(base + PathPrefix + "a"); err == nil {
+				response.Body.Close()
+			}
+		})
+	}
+	time.Sleep(100 * time.Millisecond)
+	s.mu.Unlock()
+	looked := time.Now()
+	wg.Wait()
+	calls := s.Calls()
+	if len(calls) != len(sent) {
+		t.Fatalf("%d calls", len(calls))
+	}
+	slices.SortFunc(calls, func(a, b Call) int { return a.Start.Compare(b.Start) })
+	for i, call := range calls {
+		if call.Start.Before(sent[i].Truncate(0)) || call.Start.After(looked) || i > 0 && call.Start.Sub(calls[i-1].Start) < 30*time.Millisecond {
+			t.Errorf("call %d arrived at %s, sent at %s, looked at from %s on", i, call.Start, sent[i], looked)
+		}
+	}
+
+	// A later request on the same connection has its own time.
+	first, second := s.Calls()[0].Start, time.Time{}
+	get(t, base, "a")
+	second = s.CallsOf("a")[len(sent)].Start
+	if !second.After(looked.Truncate(0)) || !second.After(first) {
+		t.Errorf("%s, after %s", second, first)
 	}
 }
