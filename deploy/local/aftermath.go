@@ -26,7 +26,7 @@ type aftermath struct {
 // see takes note of the state, and reports whether all is as it was before.
 // delay is the settle delay: what the oldest change waits at least.
 func (a *aftermath) see(l live, now time.Time, delay time.Duration) (over bool) {
-	a.oldest, a.pending = max(a.oldest, l.oldest), max(a.pending, l.pending)
+	a.oldest, a.pending = max(a.oldest, l.oldest), max(a.pending, int(l.lag))
 	return now.After(a.due) && l.oldest <= max(a.before.oldest, delay)+calmMargin
 }
 
@@ -65,7 +65,7 @@ func (a *aftermath) tellHot(l live, changes int, now time.Time) string {
 			read++
 		}
 	}
-	return fmt.Sprintf("In %.0f s %s changed %d times and was read %d times. The saved share of all went from %.1f%% to %.1f%%.",
-		now.Sub(a.at).Seconds(), hotAccount, changes, read,
+	return fmt.Sprintf("In %.0f s it changed %d times and was called %d times. The saved share of all accounts was %.1f%% before and is %.1f%% now.",
+		now.Sub(a.at).Seconds(), changes, read,
 		100*check.SavedRatio(a.before.covered, a.before.calls), 100*check.SavedRatio(l.covered, l.calls))
 }

@@ -331,9 +331,7 @@ func report(s check.Summary, file string, disturbed bool, out io.Writer) error {
 // bridgeState is what the demo reads of the bridge's status. What is absent
 // reads as zero.
 type bridgeState struct {
-	Uncommitted   int     `json:"uncommitted"`
-	OldestSeconds float64 `json:"oldest_uncommitted_seconds"`
-	BufferRecords int     `json:"buffer_records"`
+	Uncommitted int `json:"uncommitted"`
 }
 
 // readStatus reads the status of the bridge or the worker into state.

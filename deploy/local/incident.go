@@ -137,14 +137,15 @@ func (i *incidents) toggleHot() {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				i.demo.generator.Change(ctx, hotAccount)
+				// Its record outlives ctx: the change has been made.
+				i.demo.generator.Change(context.WithoutCancel(ctx), hotAccount)
 				n++
 			}
 		}
 	}()
 	i.hot = aftermath{at: time.Now(), before: i.latest}
 	i.coolDown = func() int { cancel(); return <-changed }
-	i.note("%s changes every %s now. All that settles together shares a call, so the saved share rises.", hotAccount, hotPause)
+	i.note("%s changes every %s now. It is still read at most once in %s: all that settles together shares a call.", hotAccount, hotPause, i.demo.opts.settleDelay)
 }
 
 func (i *incidents) cool() {

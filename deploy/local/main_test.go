@@ -90,6 +90,25 @@ func TestCountBroken(t *testing.T) {
 	}
 }
 
+func TestOldestUncommitted(t *testing.T) {
+	changes := []load.Change{
+		{At: at(0), Partition: 0, Offset: 0}, {At: at(1), Partition: 1, Offset: 0}, {At: at(2), Partition: 0, Offset: 1}, {At: at(3), Offset: -1},
+	}
+	for _, test := range []struct {
+		committed map[int32]int64
+		want      time.Duration
+	}{
+		{nil, 10 * time.Second},
+		{map[int32]int64{0: 1, 1: 1}, 8 * time.Second},
+		{map[int32]int64{0: 2, 1: 1}, 7 * time.Second}, // not acknowledged yet
+		{map[int32]int64{0: 2, 1: -1}, 9 * time.Second},
+	} {
+		if got := oldestUncommitted(changes, test.committed, at(10)); got != test.want {
+			t.Errorf("%v: %s, want %s", test.committed, got, test.want)
+		}
+	}
+}
+
 func TestParseParked(t *testing.T) {
 	for text, want := range map[string][]string{
 		``: nil, `[]`: nil, `null`: nil,
@@ -109,7 +128,7 @@ func TestParseParked(t *testing.T) {
 }
 
 func TestReadStatus(t *testing.T) {
-	answer := `{"pipeline":"demo","uncommitted":3,"oldest_uncommitted_seconds":1.5,"buffer_records":2}`
+	answer := `{"pipeline":"demo","uncommitted":3}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, answer) }))
 	defer server.Close()
 	read := func() (state bridgeState, err error) {
@@ -117,7 +136,7 @@ func TestReadStatus(t *testing.T) {
 		return state, err
 	}
 	state, err := read()
-	if want := (bridgeState{3, 1.5, 2}); state != want || err != nil {
+	if want := (bridgeState{3}); state != want || err != nil {
 		t.Errorf("%+v, %v", state, err)
 	}
 	answer = `{}`

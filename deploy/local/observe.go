@@ -25,7 +25,8 @@ type live struct {
 	// says which call served how many.
 	covered int
 	served  []served
-	// pending is the bridge's uncommitted changes, oldest the age of the first.
+	// pending is the bridge's uncommitted changes; oldest is the age of the first
+	// change that is not committed, whether the bridge knows of it or not.
 	pending int
 	oldest  time.Duration
 	// lag is the group's lag, summed over partitions.
@@ -49,19 +50,28 @@ func (d *demo) live(ctx context.Context) (live, error) {
 	}
 	// Calls after the offsets: a call that a commit rests on is among them.
 	changes, calls := d.generator.Changes(), d.pipeline.Upstream.Calls()
-	l := live{
-		changes: len(changes), calls: len(calls), pending: state.Uncommitted,
-		oldest: time.Duration(state.OldestSeconds * float64(time.Second)),
-	}
+	l := live{changes: len(changes), calls: len(calls), pending: state.Uncommitted}
 	committed := map[int32]int64{}
 	for _, lag := range lags {
 		l.lag += lag.Lag
 		committed[lag.Partition] = lag.Committed
 	}
+	l.oldest = oldestUncommitted(changes, committed, time.Now())
 	l.served = attribute(changes, calls, d.opts.settle())
 	l.covered = covered(l.served)
 	l.stale, l.lost = countBroken(changes, calls, committed, d.opts.settle())
 	return l, nil
+}
+
+// oldestUncommitted is the age of the oldest change whose offset is not committed.
+// The bridge would not do: after a kill it has seen nothing for a while.
+func oldestUncommitted(changes []load.Change, committed map[int32]int64, now time.Time) time.Duration {
+	for _, change := range changes { // in the order they were made
+		if at := committed[change.Partition]; change.Offset < 0 || change.Offset >= at {
+			return max(0, now.Sub(change.At))
+		}
+	}
+	return 0
 }
 
 // countBroken counts promises that are broken for certain while the run goes

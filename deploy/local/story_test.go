@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/quiesce-io/quiesce/deploy/local/check"
 	"github.com/quiesce-io/quiesce/deploy/local/load"
@@ -64,10 +68,10 @@ func TestWhatAKeyDidIsToldInFigures(t *testing.T) {
 		call("before", 9, 200, 1), call("a", 10.5, 200, 2), call("b", 15, 200, 0), call("c", 16, 503, 0), call("d", 17, 404, 1),
 	}}
 	for _, step := range []struct {
-		s       float64
-		oldest  time.Duration
-		pending int
-		over    bool
+		s      float64
+		oldest time.Duration
+		lag    int64
+		over   bool
 	}{
 		{11, 3 * time.Second, 40, false},         // too early to tell
 		{15, 8 * time.Second, 90, false},         //
@@ -75,7 +79,7 @@ func TestWhatAKeyDidIsToldInFigures(t *testing.T) {
 		{18, 4100 * time.Millisecond, 50, true},  // within a second of what was before
 		{19, 4300 * time.Millisecond, 50, false}, // not within it
 	} {
-		if over := a.see(live{oldest: step.oldest, pending: step.pending}, at(step.s), delay); over != step.over {
+		if over := a.see(live{oldest: step.oldest, lag: step.lag}, at(step.s), delay); over != step.over {
 			t.Errorf("after %g s with %s: over %v", step.s, step.oldest, over)
 		}
 	}
@@ -90,8 +94,36 @@ func TestWhatAKeyDidIsToldInFigures(t *testing.T) {
 	}
 	hot := &aftermath{at: at(10), before: live{covered: 10, calls: 8}}
 	text := hot.tellHot(live{covered: 40, calls: 20, served: []served{call(hotAccount, 9, 200, 1), call(hotAccount, 12, 200, 9)}}, 30, at(20))
-	if want := "In 10 s account-0 changed 30 times and was read 1 times. The saved share of all went from 20.0% to 50.0%."; text != want {
+	if want := "In 10 s it changed 30 times and was called 1 times. The saved share of all accounts was 20.0% before and is 50.0% now."; text != want {
 		t.Errorf("%q, want %q", text, want)
+	}
+}
+
+func TestAHotAccountThatCoolsLeavesNoChangeUnannounced(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "changes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ProducerLinger(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	generator := load.New(load.Default(), upstream.New(upstream.Config{}), client, "changes")
+	acts := &incidents{demo: &demo{generator: generator}, note: func(string, ...any) {}}
+	acts.toggleHot()
+	for len(generator.Changes()) == 0 {
+		runtime.Gosched()
+	}
+	acts.toggleHot() // its record is not sent yet
+	if err := client.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range generator.Changes() {
+		if change.Offset < 0 {
+			t.Errorf("%+v was made and not announced", change)
+		}
 	}
 }
 

@@ -87,7 +87,7 @@ export const worker = {
     if (s.breaker.open) notices.push(["bad", `Upstream is out (${s.breaker.cause}) since ${clock(s.breaker.since)}: one probe every few seconds, the backlog waits in Temporal and nobody is parked.`]);
     const wait = until ? since(until, s.process.now) : 0;
     if (wait < 0) notices.push(["warn", `The budget is new and grants its first calls in ${age(-wait)}: shares of one before it may still be in use.`]);
-    else if (limit(s) === 0) notices.push(["warn", "The budget is 0: calls are paused until somebody runs worker budget set."]);
+    else if (limit(s) === 0 && !s.breaker.open && !s.share?.breaker?.open) notices.push(["warn", "The budget is 0: calls are paused until somebody runs worker budget set."]);
     if (s.parked?.error) notices.push(["warn", `Parked accounts could not be counted: ${s.parked.error}`]);
     // The breaker has said more about upstream than its dependency does.
     return [...notices, ...surroundings({...s, dependencies: (s.dependencies ?? []).filter((d) => d.name !== "upstream" || !s.breaker.open)})];
@@ -108,7 +108,7 @@ export const worker = {
     ];
   },
 
-  bounds: {title: "Call budget", hint: "In calls a second. Workers share the fleet's budget by need. When upstream asks for fewer calls it shrinks, and then recovers."},
+  bounds: {title: "Call budget now", hint: "In calls a second. Workers share the fleet's budget by need. When upstream asks for fewer calls it shrinks, and then recovers."},
 
   meters(s, rate) {
     const fleet = limit(s), granted = share(s);
