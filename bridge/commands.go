@@ -65,7 +65,7 @@ func run(ctx context.Context, settings service.Config) error {
 	defer temporal.Close()
 
 	bridge, err := service.New(settings, service.Deps{
-		Temporal: temporal, Namespace: options.Namespace, Identity: options.Identity,
+		Temporal: temporal, Address: options.HostPort, Namespace: options.Namespace, Identity: options.Identity,
 		Converter: options.DataConverter, Logger: logger, Metrics: metrics, Replays: true,
 		Outside: []process.Dependency{process.TemporalDependency(temporal, options, refusals)},
 	})

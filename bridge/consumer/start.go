@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/quiesce-io/quiesce/workflows/contract"
@@ -25,6 +27,10 @@ type topicInfo struct {
 // topics asks the brokers, not a cache, for the topics' IDs and partitions.
 // Topics that do not exist are missing from the answer.
 func (c *Consumer) topics(ctx context.Context, names []string) (map[string]topicInfo, error) {
+	return askTopics(ctx, c.admin, names)
+}
+
+func askTopics(ctx context.Context, client *kgo.Client, names []string) (map[string]topicInfo, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
 	for _, name := range names {
@@ -32,7 +38,7 @@ func (c *Consumer) topics(ctx context.Context, names []string) (map[string]topic
 		t.Topic = kmsg.StringPtr(name)
 		req.Topics = append(req.Topics, t)
 	}
-	resp, err := req.RequestWith(ctx, c.admin)
+	resp, err := req.RequestWith(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("topic metadata: %w", err)
 	}
@@ -60,6 +66,13 @@ func (c *Consumer) checkStart(ctx context.Context) error {
 	for _, t := range c.cfg.Topics {
 		needed[t] = "KAFKA_TOPICS"
 	}
+	// A client that tries again by itself would have spent the time when it ends,
+	// and know no reason but that.
+	client, err := kgo.NewClient(append(slices.Clone(c.base), kgo.RequestRetries(0))...)
+	if err != nil {
+		return fmt.Errorf("kafka client: %w", err)
+	}
+	defer client.Close()
 	wait, cancel := context.WithTimeout(ctx, c.cfg.StartTimeout)
 	defer cancel()
 	retry := time.NewTicker(500 * time.Millisecond)
@@ -67,13 +80,13 @@ func (c *Consumer) checkStart(ctx context.Context) error {
 	var last error
 	told := false
 	for {
-		infos, err := c.topics(wait, slices.Sorted(maps.Keys(needed)))
+		infos, err := askTopics(wait, client, slices.Sorted(maps.Keys(needed)))
 		switch {
 		case err == nil:
 			if last = c.unusable(needed, infos); last == nil {
 				return nil
 			}
-		case wait.Err() == nil || last == nil:
+		case last == nil || !timedOut(err): // that time is up is the least of reasons
 			last = c.explain(err)
 		}
 		if !told {
@@ -108,4 +121,9 @@ func (c *Consumer) unusable(needed map[string]string, infos map[string]topicInfo
 		}
 	}
 	return faults
+}
+
+func timedOut(err error) bool {
+	timeout := net.Error(nil)
+	return errors.As(err, &timeout) && timeout.Timeout()
 }

@@ -34,6 +34,7 @@ const restGrace = 2 * time.Second
 // Deps is what the bridge reaches the world through.
 type Deps struct {
 	Temporal  client.Client
+	Address   string // of Temporal, for errors
 	Namespace string
 	Identity  string
 	Converter converter.DataConverter // nil for the SDK's default
@@ -188,7 +189,7 @@ func (b *Bridge) prepare(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("compare clocks with Temporal, namespace TEMPORAL_NAMESPACE=%s: %w", b.deps.Namespace, err)
+			return process.Unreached(b.deps.Address, b.deps.Namespace, fmt.Errorf("compare clocks: %w", err))
 		case <-timer.C:
 		}
 	}

@@ -114,23 +114,23 @@ func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Me
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, options, unreached(err, options)
+			return nil, options, Unreached(options.HostPort, options.Namespace, err)
 		case <-timer.C:
 		}
 	}
 }
 
-// unreached says why Temporal could not be used, and what to change.
-func unreached(err error, options client.Options) error {
+// Unreached says why Temporal could not be used, and what to change.
+func Unreached(address, namespace string, err error) error {
 	missing, denied := (*noNamespaceError)(nil), (*serviceerror.PermissionDenied)(nil)
 	switch {
 	case errors.As(err, &missing):
 		return err
 	case errors.As(err, &denied), status.Code(errors.Unwrap(err)) == codes.Unauthenticated:
 		return fmt.Errorf("Temporal at TEMPORAL_ADDRESS=%s refuses us in TEMPORAL_NAMESPACE=%s: check TEMPORAL_API_KEY or TEMPORAL_TLS_*, and what they may do there: %w",
-			options.HostPort, options.Namespace, err)
+			address, namespace, err)
 	}
-	return fmt.Errorf("no answer from Temporal at TEMPORAL_ADDRESS=%s: start it, or name another: %w", options.HostPort, err)
+	return fmt.Errorf("no answer from Temporal at TEMPORAL_ADDRESS=%s: start it, or name another: %w", address, err)
 }
 
 // noNamespaceError says that Temporal answers and does not know the namespace.
