@@ -277,6 +277,9 @@ func listParked(ctx context.Context, i *process.Invocation, accounts *parked.Acc
 	if f.json {
 		return printJSON(i, found)
 	}
+	if len(found) == 0 {
+		fmt.Fprintln(i.Stderr, "no account is parked that the filters choose; one that was parked some seconds ago may be missing")
+	}
 	return table(i, found)
 }
 

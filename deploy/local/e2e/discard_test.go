@@ -14,7 +14,7 @@ import (
 func TestDiscard(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, "PARK_AFTER=2")
-	p.startBoth()
+	worker, _ := p.startBoth()
 	const broken = "Broken/account"
 	heal := p.upstream.Inject(broken, upstream.Fault{Status: http.StatusBadRequest})
 	p.change(broken)
@@ -22,6 +22,7 @@ func TestDiscard(t *testing.T) {
 		p.change("other") // others have to succeed meanwhile
 		return p.parked()[broken].Account != ""
 	})
+	p.await("counted", func() bool { return p.status(worker).Parked.Accounts == 1 })
 	if output, code := p.command("worker", "parked", "discard", broken, "--reason=test data", "--operator=ada"); code != 0 {
 		t.Fatalf("worker parked discard: exit code %d\n%s", code, output)
 	}

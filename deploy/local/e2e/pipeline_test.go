@@ -256,23 +256,27 @@ func (p *pipeline) started(account string) bool {
 	return err == nil && description.GetWorkflowExecutionInfo().GetCloseTime() == nil
 }
 
-// bridgeStatus is what the tests read of a bridge's status.
-type bridgeStatus struct {
+// processStatus is what the tests read of a bridge's status, or a worker's.
+type processStatus struct {
 	Partitions []struct {
 		Watermark int64 `json:"watermark"`
 	} `json:"partitions"`
+	// Parked is a worker's: how many accounts of the pipeline are.
+	Parked struct {
+		Accounts int `json:"accounts"`
+	} `json:"parked"`
 }
 
-// status reads the bridge's status; one that does not answer has none.
-func (p *pipeline) status(bridge *stack.Process) (status bridgeStatus) {
+// status reads the process's status; one that does not answer has none.
+func (p *pipeline) status(process *stack.Process) (status processStatus) {
 	p.t.Helper()
-	response, err := http.Get("http://" + p.addresses[bridge] + "/status")
+	response, err := http.Get("http://" + p.addresses[process] + "/status")
 	if err != nil {
 		return status
 	}
 	defer response.Body.Close()
 	if json.NewDecoder(response.Body).Decode(&status) != nil {
-		return bridgeStatus{}
+		return processStatus{}
 	}
 	return status
 }

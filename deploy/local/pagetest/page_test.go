@@ -149,7 +149,7 @@ func TestBridgePageShowsWhatStatusSays(t *testing.T) {
 
 func TestWorkerPageShowsWhatStatusSays(t *testing.T) {
 	var breaker atomic.Bool
-	status, _ := workerStatus(&breaker)
+	status, tally := workerStatus(&breaker)
 	server := serve(t, status)
 	b := open(t)
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -172,9 +172,14 @@ func TestWorkerPageShowsWhatStatusSays(t *testing.T) {
 	require.True(t, eval[bool](b, `document.getElementById("partitions").hidden`), "a worker has no partitions")
 	require.Equal(t, "rgb(15, 18, 24)", eval[string](b, `getComputedStyle(document.body).backgroundColor`), "dark where the system is")
 
-	breaker.Store(true)
+	notices := `document.getElementById("notices").textContent`
+	require.Empty(t, eval[string](b, notices))
+	tally.Gauge("budget.limit", 0)
+	b.await(notices + `.includes("calls are paused until somebody runs worker budget set")`)
+	breaker.Store(true) // then nobody has paused anything
+	b.await("!" + notices + `.includes("paused")`)
 	b.await(`document.querySelector('[data-key="breaker.open"]').textContent === "out"`)
-	require.Contains(t, eval[string](b, `document.getElementById("notices").textContent`), "401 for everybody")
+	require.Contains(t, eval[string](b, notices), "401 for everybody")
 	b.screenshot("worker-dark")
 	b.requireQuiet()
 }
