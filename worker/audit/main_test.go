@@ -188,7 +188,11 @@ func (f *fixture) record(account string, seconds float64) *kgo.Record {
 }
 
 // fakeTemporal has runs with histories and answers what audits ask.
-type fakeTemporal struct{ runs []*fakeRun }
+type fakeTemporal struct {
+	runs   []*fakeRun
+	listed []string // queries
+	read   []string // IDs of runs whose description was asked for
+}
 
 type fakeRun struct {
 	workflowID, id, kind string
@@ -231,9 +235,10 @@ func (t *fakeTemporal) find(workflowID, runID string) (*fakeRun, error) {
 }
 
 func (t *fakeTemporal) ListWorkflowExecutions(_ context.Context, in *workflowservice.ListWorkflowExecutionsRequest, _ ...grpc.CallOption) (*workflowservice.ListWorkflowExecutionsResponse, error) {
+	t.listed = append(t.listed, in.GetQuery())
 	out := &workflowservice.ListWorkflowExecutionsResponse{}
 	for _, r := range t.runs {
-		match := in.GetQuery() == "WorkflowId = '"+r.workflowID+"'" && !r.hidden
+		match := strings.HasPrefix(in.GetQuery(), "WorkflowId = '"+r.workflowID+"' AND ") && !r.hidden
 		if strings.HasPrefix(in.GetQuery(), "WorkflowType = 'ParkedAccountSync' AND ExecutionStatus IN ('Terminated'") {
 			match = r.kind == contract.ParkedAccountSync && strings.Contains(in.GetQuery(), "'"+r.status.String()+"'")
 		}
@@ -245,6 +250,7 @@ func (t *fakeTemporal) ListWorkflowExecutions(_ context.Context, in *workflowser
 }
 
 func (t *fakeTemporal) DescribeWorkflowExecution(_ context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, _ ...grpc.CallOption) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	t.read = append(t.read, in.GetExecution().GetRunId())
 	r, err := t.find(in.GetExecution().GetWorkflowId(), in.GetExecution().GetRunId())
 	if err != nil {
 		return nil, err

@@ -49,12 +49,15 @@ type Run struct {
 // ErrNoRun says that Temporal has no such run, or no longer.
 var ErrNoRun = errors.New("no such run in Temporal")
 
-// Of returns the account's runs that Temporal still has, oldest first, and the
-// IDs of those that these name and that are gone.
-func (r *Runs) Of(ctx context.Context, account string) (runs []Run, gone []string, err error) {
+// Of returns the account's runs that were open within the window and that Temporal
+// still has, oldest first, and the IDs of those that these name and that are
+// gone. Further IDs of runs may be known from elsewhere.
+func (r *Runs) Of(ctx context.Context, account string, w Window, further []string) (runs []Run, gone []string, err error) {
 	workflowID := contract.AccountWorkflowID(r.Pipeline, account)
-	ids := map[string]bool{}
-	err = r.list(ctx, "WorkflowId = '"+quoted(workflowID)+"'", func(id, runID string) error { ids[runID] = true; return nil })
+	wanted := slices.Clone(further)
+	query := fmt.Sprintf("WorkflowId = '%s' AND StartTime < '%s' AND (ExecutionStatus = 'Running' OR CloseTime >= '%s')",
+		quoted(workflowID), instant(w.Until), instant(w.Since))
+	err = r.list(ctx, query, func(_, runID string) error { wanted = append(wanted, runID); return nil })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,17 +65,18 @@ func (r *Runs) Of(ctx context.Context, account string) (runs []Run, gone []strin
 	latest, err := r.describe(ctx, workflowID, "")
 	switch {
 	case err == nil:
-		ids[latest.ID] = true
+		wanted = append(wanted, latest.ID)
 	case !errors.Is(err, ErrNoRun):
 		return nil, nil, err
 	}
-	var wanted []string
-	for id := range ids {
-		wanted = append(wanted, id)
-	}
+	seen := map[string]bool{}
 	for len(wanted) > 0 {
 		id := wanted[0]
 		wanted = wanted[1:]
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
 		run, err := r.Read(ctx, workflowID, id)
 		if errors.Is(err, ErrNoRun) {
 			gone = append(gone, id)
@@ -82,8 +86,7 @@ func (r *Runs) Of(ctx context.Context, account string) (runs []Run, gone []strin
 			return nil, nil, err
 		}
 		runs = append(runs, run)
-		if run.Previous != "" && !ids[run.Previous] {
-			ids[run.Previous] = true
+		if run.Previous != "" && !run.Began().Before(w.Since) { // the one before ended when this one began
 			wanted = append(wanted, run.Previous)
 		}
 	}

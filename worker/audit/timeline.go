@@ -68,13 +68,15 @@ func (a *Auditor) Timeline(ctx context.Context, account string, w Window, record
 	if err != nil {
 		return t, err
 	}
-	runs, gone, err := a.Runs.Of(ctx, account)
+	logged := make([]string, len(syncs)) // runs that the log names
+	for i, s := range syncs {
+		logged[i] = s.RunID()
+	}
+	runs, gone, err := a.Runs.Of(ctx, account, w, logged)
 	if err != nil {
 		return t, err
 	}
-	found := map[string]bool{}
 	for _, run := range runs {
-		found[run.ID] = true
 		entries, err := a.Runs.entries(run)
 		if err != nil {
 			return t, err
@@ -86,14 +88,19 @@ func (a *Auditor) Timeline(ctx context.Context, account string, w Window, record
 		}
 	}
 	for _, id := range gone {
-		t.Missing = append(t.Missing, fmt.Sprintf("run %s: a later run continues it, but Temporal's retention has dropped its history", id))
+		if slices.Contains(logged, id) {
+			t.Missing = append(t.Missing, fmt.Sprintf("run %s: the sync log names it, but Temporal's retention has dropped its history: signals, attempts and waits are not known", id))
+		} else {
+			t.Missing = append(t.Missing, fmt.Sprintf("run %s: a later run continues it, but Temporal's retention has dropped its history", id))
+		}
 	}
 	hashes := ""
-	for i, s := range syncs {
-		if run := s.RunID(); !found[run] && !slices.Contains(gone, run) {
-			found[run] = true
-			t.Missing = append(t.Missing, fmt.Sprintf("run %s: the sync log names it, but Temporal's retention has dropped its history: signals, attempts and waits are not known", run))
+	if len(syncs) > 0 {
+		if hashes, _, err = a.Log.before(ctx, syncs[0]); err != nil {
+			return t, err
 		}
+	}
+	for i, s := range syncs {
 		t.Entries = append(t.Entries, syncEntry(&syncs[i], hashes))
 		if !s.Fenced() && !s.Discarded() {
 			hashes = s.PayloadHash

@@ -68,8 +68,8 @@ func TestTimelineMergesTheSources(t *testing.T) {
 	require.True(t, *timeline.Entries[1].Committed)
 	require.False(t, *timeline.Entries[6].Committed, "offset 2 is not committed")
 	require.Len(t, timeline.Missing, 2)
-	require.Contains(t, timeline.Missing[0], "run run-00: a later run continues it")
-	require.Contains(t, timeline.Missing[1], "run run-0: the sync log names it")
+	require.Contains(t, timeline.Missing[0], "run run-0: the sync log names it")
+	require.Contains(t, timeline.Missing[1], "run run-00: a later run continues it")
 
 	// By record: what became of it, whichever it is.
 	for offset, want := range map[int64]string{0: "covered by the call of", 1: "covered by the call of", 2: "pending in the open run run-2"} {
@@ -100,6 +100,34 @@ func TestTimelineWithoutTemporal(t *testing.T) {
 	require.Len(t, timeline.Missing, 2)
 	require.Contains(t, timeline.Missing[0], "run run-1")
 	require.Contains(t, timeline.Missing[1], "KAFKA_BROKERS")
+}
+
+// TestTimelineOfAWindow: what lies before it is neither told nor asked for, but for
+// the hash that the first sync met; a run that visibility does not list yet is
+// found by the log.
+func TestTimelineOfAWindow(t *testing.T) {
+	f := newFixture(t)
+	f.sync("a", "run-1", 0, `{"v":1}`, f.change(0, -30))
+	first := f.run("a", "run-1", contract.AccountSync, enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
+	f.start(first, f.at(-30), "run-0", f.change(0, -30))
+	f.sync("a", "run-2", 30, `{"v":2}`, f.change(1, 0))
+	syncs, err := f.log.Of(t.Context(), "a", f.window())
+	require.NoError(t, err)
+	since := syncs[1].SyncedAt
+	second := f.run("a", "run-2", contract.AccountSync, enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED)
+	second.hidden = true
+	f.start(second, since.Add(-time.Millisecond), "run-1", f.change(1, 0))
+	f.signal(second, since.Add(time.Millisecond), "bridge-1", f.change(2, 10))
+	last := f.run("a", "run-3", contract.AccountSync, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING)
+	f.start(last, since.Add(time.Second), "")
+
+	timeline, err := f.auditor().Timeline(t.Context(), "a", Window{Since: since, Until: since.Add(time.Hour)}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"sync-log synced", "temporal signalled", "temporal started"}, whats(timeline))
+	require.Contains(t, timeline.Entries[0].Text, "was "+syncs[0].PayloadHash[:12])
+	require.Equal(t, []string{"whether offsets are committed: KAFKA_BROKERS is not set"}, timeline.Missing)
+	require.NotContains(t, f.temporal.read, "run-0", "it ended before the window")
+	require.Contains(t, f.temporal.listed[0], "AND StartTime < '"+instant(since.Add(time.Hour))+"' AND (ExecutionStatus = 'Running' OR CloseTime >= '"+instant(since)+"')")
 }
 
 // TestExport holds the schema: what is exported in both forms, name by name.
