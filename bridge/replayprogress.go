@@ -31,7 +31,7 @@ func follow(ctx context.Context, i *process.Invocation, c *replay.Control, id st
 			return nil
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%w; the replay goes on by itself: bridge replay show %s", err, id)
 		}
 		line := progressLine(v, time.Since(began))
 		switch {

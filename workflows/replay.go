@@ -68,7 +68,7 @@ type replay struct {
 func (r *replay) state() contract.ReplayState {
 	return contract.ReplayState{
 		ID: r.ID, Operator: r.Operator, Reason: r.Reason, What: r.What,
-		Accounts: len(r.Accounts), Ranges: r.Ranges, Paused: r.Paused, Progress: r.Progress,
+		Began: r.Began, Accounts: len(r.Accounts), Ranges: r.Ranges, Paused: r.Paused, Progress: r.Progress,
 	}
 }
 

@@ -79,11 +79,12 @@ func upTo(n int64, complete bool) slice {
 // TestReplayGoesOnWhereASliceEnded until it is complete, and reports.
 func TestReplayGoesOnWhereASliceEnded(t *testing.T) {
 	r := newReplayRun(upTo(1, false), upTo(2, false), upTo(3, true))
+	r.env.SetStartTime(at(7))
 	r.env.ExecuteWorkflow(contract.Replay, replayInput)
 	require.NoError(t, r.env.GetWorkflowError())
 	var state contract.ReplayState
 	require.NoError(t, r.env.GetWorkflowResult(&state))
-	require.Equal(t, contract.ReplayState{ID: "r1", Operator: "ada", Reason: "drill", What: "3 accounts", Accounts: 3,
+	require.Equal(t, contract.ReplayState{ID: "r1", Operator: "ada", Reason: "drill", What: "3 accounts", Began: at(7).UTC(), Accounts: 3,
 		Progress: contract.ReplayProgress{Next: contract.ReplayCursor{Offset: 3}, Complete: true, Counts: contract.ReplayCounts{Synced: 3}}}, state)
 	require.Len(t, r.inputs(), 3)
 	require.Zero(t, r.inputs()[0].Progress)

@@ -127,6 +127,9 @@ func (c *Control) Show(ctx context.Context, id string) (View, error) {
 	if err != nil {
 		return View{}, fmt.Errorf("ask replay %s how far it is (a worker answers): %w", id, err)
 	}
+	if !v.Began.IsZero() {
+		v.StartedAt = v.Began // not of the run that goes on with it
+	}
 	for _, pending := range description.GetPendingActivities() {
 		var beat contract.ReplayProgress
 		if pending.GetHeartbeatDetails() != nil && c.Converter.FromPayloads(pending.GetHeartbeatDetails(), &beat) == nil {

@@ -85,7 +85,7 @@ func TestBudget(t *testing.T) {
 // TestShow: what the slice under way told last is newer than what the workflow
 // knows, and what holds it up is said.
 func TestShow(t *testing.T) {
-	state := contract.ReplayState{ID: "r1", Accounts: 9, Progress: contract.ReplayProgress{Next: cursor(2)}}
+	state := contract.ReplayState{ID: "r1", Began: base.Add(-time.Hour).UTC(), Accounts: 9, Progress: contract.ReplayProgress{Next: cursor(2)}}
 	beat, err := converter.GetDefaultDataConverter().ToPayloads(contract.ReplayProgress{Next: cursor(5)})
 	require.NoError(t, err)
 	for _, test := range []struct {
@@ -108,6 +108,7 @@ func TestShow(t *testing.T) {
 			require.Equal(t, test.waiting, v.Waiting)
 			require.Equal(t, "running", v.Status)
 			require.True(t, v.Open())
+			require.Equal(t, base.Add(-time.Hour).UTC(), v.StartedAt, "the replay's own, not its latest run's")
 		})
 	}
 }

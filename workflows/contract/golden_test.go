@@ -61,7 +61,7 @@ func TestPayloads(t *testing.T) {
 		"replay-input": contract.ReplayInput{ID: "r1", Operator: "ada", Reason: "drill", What: "accounts/0 from 5 to 9", InFlight: 20, MaxPerSecond: 2.5,
 			Ranges: []contract.ReplayRange{{Topic: "accounts", From: 5, To: 9}}, Began: at(20), Paused: true, Progress: progress},
 		"replay-input-accounts": contract.ReplayInput{ID: "r1", Operator: "ada", Reason: "drill", What: "1 account", InFlight: 20, Accounts: []string{"alice"}},
-		"replay-state": contract.ReplayState{ID: "r1", Operator: "ada", Reason: "drill", What: "accounts/0 from 5 to 9", Accounts: 3,
+		"replay-state": contract.ReplayState{ID: "r1", Operator: "ada", Reason: "drill", What: "accounts/0 from 5 to 9", Began: at(20), Accounts: 3,
 			Ranges: []contract.ReplayRange{{Topic: "accounts", From: 5, To: 9}}, Paused: true, Progress: progress},
 		"sync-input-again": contract.SyncInput{Account: "alice", Pending: pending, NotBefore: at(41), LastFailure: at(30), Tries: 2, Settings: settings},
 	} {

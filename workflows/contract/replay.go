@@ -188,6 +188,7 @@ type ReplayState struct {
 	Operator string         `json:"operator"`
 	Reason   string         `json:"reason"`
 	What     string         `json:"what"`
+	Began    time.Time      `json:"began,omitzero"`
 	Accounts int            `json:"accounts,omitempty"` // how many were named
 	Ranges   []ReplayRange  `json:"ranges,omitempty"`
 	Paused   bool           `json:"paused,omitempty"`
