@@ -52,7 +52,7 @@ func (a *aftermath) tell(l live, now time.Time, over bool) string {
 		end = "it was not over when the changes ended"
 	}
 	return fmt.Sprintf("What %s did: upstream answered no call for %.1f s, up to %d changes waited, the oldest for up to %.1f s\n"+
-		"(%.1f s before), and %s. Calls since: %d; refused: %d; made again because they were cut off: %d.\n"+
+		"(%.1f s before), and %s. Calls since: %d; refused: %d; with nothing new: %d.\n"+
 		"Stale %d, lost %d.",
 		a.what, pause.Seconds(), a.pending, a.oldest.Seconds(), a.before.oldest.Seconds(), end, calls, refused, again, l.stale, l.lost)
 }

@@ -76,11 +76,16 @@ func why(all []served, window time.Duration) string {
 		counts[min(s.changes, len(counts)-1)]++
 	}
 	var parts []string
-	for n, label := range []string{"none that was new", "one change", "two", "three", "four or more"} {
+	for n, label := range []string{"nothing new", "one change", "two", "three", "four or more"} {
 		if counts[n] > 0 {
 			parts = append(parts, fmt.Sprintf("%d served %s", counts[n], label))
 		}
 	}
-	return fmt.Sprintf("Why: of %d calls, %s. A change that no other of its account follows within %s costs\n"+
-		"a call of its own; bursts, a longer --settle-delay and a --hot account save more.", len(all), strings.Join(parts, ", "), window)
+	text := fmt.Sprintf("Why: of %d calls, %s.\nA change that no other of its account follows within %s costs a call of its own;\n"+
+		"a longer --settle-delay saves more, and so does a --hot account.", len(all), strings.Join(parts, ", "), window)
+	if counts[0] > 0 {
+		text += "\nNothing new is found where a call was cut off and made again, or where the call before\n" +
+			"came a few ms too early by the record, though not by the change itself."
+	}
+	return text
 }

@@ -53,7 +53,7 @@ func TestCallsServeWhatTheyAreTheFirstToCover(t *testing.T) {
 		t.Errorf("since then no call was shared, got %+v", best)
 	}
 	text := why(all, 950*time.Millisecond)
-	if want := "Why: of 5 calls, 1 served none that was new, 2 served one change, 1 served two, 1 served three. "; !strings.HasPrefix(text, want) {
+	if want := "Why: of 5 calls, 1 served nothing new, 2 served one change, 1 served two, 1 served three.\nA change"; !strings.HasPrefix(text, want) {
 		t.Errorf("%q, want %q", text, want)
 	}
 }
@@ -84,7 +84,7 @@ func TestWhatAKeyDidIsToldInFigures(t *testing.T) {
 		}
 	}
 	want := "What the kill of the worker did: upstream answered no call for 4.5 s, up to 90 changes waited, the oldest for up to 8.0 s\n" +
-		"(3.2 s before), and 8 s after it all was as before. Calls since: 4; refused: 1; made again because they were cut off: 1.\n" +
+		"(3.2 s before), and 8 s after it all was as before. Calls since: 4; refused: 1; with nothing new: 1.\n" +
 		"Stale 0, lost 0."
 	if text := a.tell(after, at(18), true); text != want {
 		t.Errorf("%q, want %q", text, want)
