@@ -41,7 +41,7 @@ func (f *fakeAccounts) Request(_ context.Context, account string, request contra
 	f.most = max(f.most, f.underWay)
 	f.mu.Unlock()
 	if request.ID != "r1" || request.Operator != "ada" || !request.Since.Equal(base) {
-		return "", fmt.Errorf("wrong request %v", request)
+		return "", serviceerror.NewInvalidArgument(fmt.Sprintf("wrong request %v", request)) // which is not tried again
 	}
 	if f.request != nil {
 		if err := f.request(account); err != nil {
