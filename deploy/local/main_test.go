@@ -63,6 +63,14 @@ func TestWriteEnvCanBeSourced(t *testing.T) {
 	}
 }
 
+func TestPathsBelowAreShort(t *testing.T) {
+	for path, want := range map[string]string{"/a/b/c": "b/c", "/x": "/x", "/ab": "/ab"} {
+		if got := below("/a", path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
 func TestCountBroken(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }

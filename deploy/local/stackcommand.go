@@ -75,7 +75,7 @@ func serve(stop stopper, s *stack.Stack, opts pipelineOptions, rate float64, tar
 	fmt.Fprintf(stdout, "\nIn two other terminals, in %s:\n\n"+
 		"  source %s && go run ./worker migrate && go run ./worker run\n  source %[2]s && go run ./bridge run\n\n"+
 		"Their status pages are http://127.0.0.1:8082 (worker) and http://127.0.0.1:8081 (bridge) then.\nCtrl-C stops the stack.\n",
-		s.Root, fromHere(target))
+		s.Root, below(s.Root, target))
 	ctx, cancel := context.WithCancel(stop.soft)
 	defer cancel()
 	traffic := make(chan error, 1)
@@ -121,13 +121,9 @@ func writeEnv(path string, entries []string) error {
 	return nil
 }
 
-// fromHere shortens a path below the working directory.
-func fromHere(path string) string {
-	here, err := os.Getwd()
-	if err != nil {
-		return path
-	}
-	if relative, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(relative) {
+// below shortens a path that is below root.
+func below(root, path string) string {
+	if relative, err := filepath.Rel(root, path); err == nil && filepath.IsLocal(relative) {
 		return relative
 	}
 	return path
@@ -142,5 +138,9 @@ func printStack(w io.Writer, s *stack.Stack) {
 	fmt.Fprintf(w, "Kafka     %s (%s)\n", strings.Join(s.Kafka.Brokers, ","), s.Kafka.Kind)
 	fmt.Fprintf(w, "Spanner   %s (%s)\n", s.Spanner.EmulatorHost, s.Spanner.Kind)
 	fmt.Fprintf(w, "Upstream  %s (simulator)\n", s.UpstreamURL)
-	fmt.Fprintf(w, "Logs      %s\n", fromHere(s.LogDir))
+	logs := s.LogDir
+	if here, err := os.Getwd(); err == nil {
+		logs = below(here, logs)
+	}
+	fmt.Fprintf(w, "Logs      %s\n", logs)
 }
