@@ -261,7 +261,8 @@ func failure(f *contract.Failure) (Cause, string) {
 	case f == nil:
 		return "", ""
 	case f.Tries > f.Count: // not its own: others fail as well
-		return CauseUpstream, fmt.Sprintf("%d tries since %s: %s", f.Tries, f.Since.Format(time.RFC3339), f.Reason)
+		return CauseUpstream, fmt.Sprintf("%d tries since %s, during %d of which nobody else succeeded: %s: %s",
+			f.Tries, f.Since.Format(time.RFC3339), f.Tries-f.Count, f.Class, f.Reason)
 	}
 	return CauseAccount, fmt.Sprintf("%d tries since %s: %s: %s", f.Tries, f.Since.Format(time.RFC3339), f.Class, f.Reason)
 }

@@ -3,6 +3,7 @@ package bridgetest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,10 +12,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
 )
+
+var long = flag.Bool("long", false, "also what takes minutes, and with as many accounts as it is promised for")
 
 // longPolls is the frontend's cap.
 const longPolls = 120
@@ -22,8 +26,9 @@ const longPolls = 120
 // world is what all tests share. It is set by TestMain and only read after.
 var world struct {
 	*stack.Stack
-	temporal client.Client
-	kafka    *kgo.Client
+	temporal  client.Client
+	converter converter.DataConverter
+	kafka     *kgo.Client
 }
 
 func TestMain(m *testing.M) {
@@ -55,7 +60,7 @@ func runAll(m *testing.M) (code int, err error) {
 		fmt.Fprintln(os.Stderr, "SKIPPED: these tests need the Spanner emulator: gcloud components install cloud-spanner-emulator")
 		return 0, nil
 	}
-	world.Stack = s
+	world.Stack, world.converter = s, converter.GetDefaultDataConverter()
 	world.temporal, err = client.DialContext(ctx, client.Options{
 		HostPort: s.Temporal.Address, Namespace: s.Temporal.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
@@ -74,7 +79,12 @@ func runAll(m *testing.M) (code int, err error) {
 // until waits until the condition holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(90 * time.Second)
+	untilWithin(t, 90*time.Second, what, holds)
+}
+
+func untilWithin(t *testing.T, patience time.Duration, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

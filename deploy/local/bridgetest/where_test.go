@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.temporal.io/sdk/client"
 
 	"github.com/quiesce-io/quiesce/bridge/where"
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
@@ -18,10 +19,10 @@ import (
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
-// TestWhere asks what became of records of every kind, first with a running
-// bridge, then of Kafka and Temporal alone.
+// TestWhere asks what became of records in every state, first with a running
+// bridge, then of Kafka and Temporal alone: these cannot know what is buffered.
 func TestWhere(t *testing.T) {
-	p := newPipeline(t, "where", "PARK_AFTER=2", "SETTLE_DELAY=3s")
+	p := newPipeline(t, "where", "PARK_AFTER=2", "SETTLE_DELAY=3s", "KAFKA_SESSION_TIMEOUT=6s")
 	p.upstream.Inject("parked", upstream.Fault{Status: 400})
 	next := int64(0)
 	produce := func(key string) (record string) {
@@ -95,20 +96,45 @@ func TestWhere(t *testing.T) {
 	expect(fmt.Sprintf("%s/0/%d", p.Topic, next+5), where.NeverSeen, "bridge", []string{"has not come to it"}, status)
 	p.drained()
 
-	// From here on no bridge answers.
-	p.worker.Kill() //nolint:errcheck // it ends with the test at the latest
+	// What is over is no more the bridge's affair.
+	answers := func(env string) {
+		t.Helper()
+		expect(committed, where.Committed, both, []string{"signalled by", "covered by the call of", "written", "temporal workflow show", "--run-id"}, env)
+		expect(letter, where.DeadLettered, kafka, []string{"dead letter " + p.DeadLetterTopic + "/0/0", "kafka-console-consumer.sh"}, env)
+		expect(parked, where.Parked, both, []string{"failed tries", "worker parked show parked"}, env)
+	}
+	answers(status)
+
+	// A change that waits for long, and one behind it that is covered.
+	_, err = world.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
+		ID: contract.AccountWorkflowID(p.Name, "carol"), TaskQueue: p.Name, StartDelay: time.Hour,
+	}, contract.AccountSync, contract.AccountSyncInput{Account: "carol"})
+	must(t, err)
 	waiting = produce("carol")
-	until(t, "carol has been signalled", func() bool {
-		answer, _ := ask(waiting, status)
-		return answer.State == where.Signalled
+	covered := produce("dave")
+	until(t, "dave has been covered", func() bool {
+		answer, _ := ask(covered, status)
+		return answer.State == where.Covered
 	})
+	expect(waiting, where.Signalled, "bridge", []string{`account    "carol"`, "settling"}, status)
+	expect(covered, where.Covered, both, []string{"a commit waits for changes before it", "covered by the call of"}, status)
+
+	// From here on no bridge answers.
 	must(t, p.bridge.Kill())
 	nobody := "STATUS_ADDR=127.0.0.1:1"
-	never := produce("dave")
-	expect(committed, where.Committed, both, []string{"signalled by", "covered by the call of", "written", "temporal workflow show", "--run-id"}, nobody)
-	expect(letter, where.DeadLettered, kafka, []string{"dead letter " + p.DeadLetterTopic + "/0/0", "kafka-console-consumer.sh"}, nobody)
-	expect(parked, where.Parked, both, []string{"failed tries", "worker parked show parked"}, nobody)
+	never := produce("erin")
+	answers(nobody)
 	expect(waiting, where.Signalled, both, []string{`account    "carol"`, "signalled by"}, nobody)
+	expect(covered, where.Covered, both, []string{"a commit waits for changes before it"}, nobody)
 	expect(never, where.NeverSeen, both, []string{"no run has it"}, nobody)
 	expect(fmt.Sprintf("%s/0/%d", p.Topic, next+5), where.NeverSeen, kafka, []string{"no such record"}, nobody)
+
+	// And one that takes its time with signals.
+	p.bridge = p.start("bridge", "LINGER=10m")
+	status = "STATUS_ADDR=" + strings.TrimSuffix(strings.TrimPrefix(p.bridge.StatusURL, "http://"), "/status")
+	until(t, "erin's change has been taken in", func() bool {
+		answer, _ := ask(never, status)
+		return answer.State == where.Buffered
+	})
+	expect(never, where.Buffered, "bridge", []string{`account    "erin"`, "its signal is about to be sent"}, status)
 }
