@@ -25,11 +25,11 @@ $(LOCAL):
 	@mkdir -p $(dir $(LOCAL)) && cd deploy/local && go build -o ../../$(LOCAL) .
 
 .PHONY: demo
-demo: $(LOCAL) ## Run the main job on an embedded stack (ARGS="--duration 60s --accounts 200 --summary FILE.json --seed 7")
+demo: $(LOCAL) ## Run the main job on an embedded stack (ARGS="--duration 60s --accounts 200 --summary FILE.json --seed 7"; ARGS=--help lists all)
 	@$(LOCAL) demo $(ARGS)
 
 .PHONY: stack
-stack: $(LOCAL) ## Keep the embedded stack up, for running bridge and worker by hand (ARGS="--help")
+stack: $(LOCAL) ## Keep the embedded stack up, for running bridge and worker by hand (ARGS="--load 16"; ARGS=--help lists all)
 	@$(LOCAL) stack $(ARGS)
 
 .PHONY: build

@@ -34,7 +34,16 @@ SPANNER_EMULATOR_HOST take others instead.
 On a terminal it offers keys while it runs:
   w  kill -9 the worker and start it again     b  the same for the bridge
   o  upstream answers 503 for 10 s             h  a hot account, on and off
-  q  stop making changes, drain, sum up        (Ctrl-C too; twice: at once)`
+  q  stop making changes, drain, sum up        (Ctrl-C too; twice: at once)
+It says what each will do, and in figures what it did.
+
+Examples, from the repository's root:
+  make demo
+  make demo ARGS="--duration 5m --hot 0.3"
+  make demo ARGS="--settle-delay 6s"
+  make demo ARGS="--duration 60s --keys w@10s,b@25s,o@40s --summary summary.json"
+
+Needs Go and, for the first build of the embedded Temporal server, some minutes.`
 
 // demoOptions are the demo's flags.
 type demoOptions struct {
@@ -58,7 +67,7 @@ func demoCommand(stop stopper, args []string, stdout, _ io.Writer) error {
 	flags.DurationVar(&opts.duration, "duration", 60*time.Second, "how long to make changes")
 	flags.DurationVar(&opts.drain, "drain-timeout", 2*time.Minute, "longest to wait afterwards until all is committed")
 	flags.StringVar(&opts.summary, "summary", "", "file to write the summary to, as JSON")
-	flags.StringVar(&keys, "keys", "", "keys to press by themselves, as w@10s,o@25s: the time is from the first change")
+	flags.StringVar(&keys, "keys", "", "keys of the above to press by themselves, as w@10s,o@25s: the time is from the first change")
 	if err := parseFlags(flags, demoHelp, args, stdout); err != nil {
 		return err
 	}
@@ -68,6 +77,11 @@ func demoCommand(stop stopper, args []string, stdout, _ io.Writer) error {
 	var err error
 	if opts.keys, err = parseKeys(keys); err != nil {
 		return err
+	}
+	if opts.summary != "" { // better now than after the run
+		if err := os.WriteFile(opts.summary, nil, 0o644); err != nil {
+			return fmt.Errorf("%w: demo: --summary: %w", errUsage, err)
+		}
 	}
 	// What others share gets names of its own, so that nothing of an earlier
 	// run is counted.

@@ -21,8 +21,10 @@ const usage = `usage: go run . COMMAND [flags]
   simulate     serve the simulated system of record and make changes in it
   healthy URL  exit with 0 if URL answers 200
 
-COMMAND --help lists a command's flags.
-`
+COMMAND --help lists a command's flags. From the repository's root: make demo, make stack.
+` + exitCodes + "\n"
+
+const exitCodes = "Exit status: 0 done; 1 it failed, or a promise was broken; 2 a mistake in the command, and nothing was done."
 
 // find returns the command of that name, nil if there is none.
 func find(name string) func(stop stopper, args []string, stdout, stderr io.Writer) error {
@@ -129,9 +131,13 @@ func parseFlags(flags *flag.FlagSet, about string, args []string, stdout io.Writ
 }
 
 func printHelp(w io.Writer, flags *flag.FlagSet, about string) {
-	fmt.Fprintf(w, "usage: %s [flags]\n\n%s\n\n", flags.Name(), about)
+	fmt.Fprintf(w, "usage: %s [flags]\n\n%s\n", flags.Name(), about)
+	defer fmt.Fprintf(w, "\n%s\n", exitCodes)
+	title := "\nFlags:\n"
 	flags.VisitAll(func(f *flag.Flag) {
 		value, text := flag.UnquoteUsage(f)
+		fmt.Fprint(w, title)
+		title = ""
 		fmt.Fprintf(w, "  --%s %s", f.Name, value)
 		if f.DefValue != "" {
 			fmt.Fprintf(w, " (default %s)", f.DefValue)

@@ -29,6 +29,7 @@ func TestUsageErrorsExitWithTwoAndOneHint(t *testing.T) {
 		{nil, "usage:"},
 		{[]string{"dmeo"}, `unknown command "dmeo"`},
 		{[]string{"demo", "--durration", "1s"}, "-durration"},
+		{[]string{"demo", "--summary", "/no/such/directory/summary.json"}, "--summary: open /no/such/directory/summary.json"},
 		{[]string{"demo", "extra"}, `unexpected argument "extra"`},
 		{[]string{"demo", "--settle-delay", "2s"}, "settle-delay=2s: must be at least settle-time + max-clock-skew = 2.05s"},
 		{[]string{"stack", "--accounts", "0", "--upstream-rps", "0"}, "upstream-rps=0"},

@@ -20,13 +20,13 @@ type pipelineOptions struct {
 
 func (o *pipelineOptions) register(flags *flag.FlagSet) {
 	o.traffic = load.Default()
-	flags.DurationVar(&o.settleTime, "settle-time", 2*time.Second, "SETTLE_TIME; also the simulator's longest lag")
-	flags.DurationVar(&o.settleDelay, "settle-delay", 3*time.Second, "SETTLE_DELAY")
-	flags.DurationVar(&o.maxClockSkew, "max-clock-skew", 50*time.Millisecond, "MAX_CLOCK_SKEW")
-	flags.Float64Var(&o.upstreamRPS, "upstream-rps", 50, "UPSTREAM_RPS")
-	flags.IntVar(&o.partitions, "partitions", 8, "partitions of the topic")
-	flags.IntVar(&o.traffic.Accounts, "accounts", o.traffic.Accounts, "number of accounts")
-	flags.Uint64Var(&o.traffic.Seed, "seed", o.traffic.Seed, "seed of traffic and lags")
+	flags.DurationVar(&o.settleTime, "settle-time", 2*time.Second, "SETTLE_TIME: longest until a change can be read upstream; also the simulator's longest lag")
+	flags.DurationVar(&o.settleDelay, "settle-delay", 3*time.Second, "SETTLE_DELAY: an account is read this long after its first change; not below settle-time + max-clock-skew")
+	flags.DurationVar(&o.maxClockSkew, "max-clock-skew", 50*time.Millisecond, "MAX_CLOCK_SKEW: most that clocks may differ; added to settle-time")
+	flags.Float64Var(&o.upstreamRPS, "upstream-rps", 50, "UPSTREAM_RPS: calls a second that all workers together may make")
+	flags.IntVar(&o.partitions, "partitions", 8, "partitions of the topic of changes")
+	flags.IntVar(&o.traffic.Accounts, "accounts", o.traffic.Accounts, "number of accounts; fewer change more often each, and save more calls")
+	flags.Uint64Var(&o.traffic.Seed, "seed", o.traffic.Seed, "seed of traffic and lags: the same seed makes the same changes")
 	flags.Float64Var(&o.traffic.Hot, "hot", o.traffic.Hot, "share of all bursts that go to one account, 0 to 1")
 }
 

@@ -43,7 +43,7 @@ func prepareCommand(stop stopper, args []string, stdout, _ io.Writer) error {
 	flags.StringVar(&opts.Topic, "topic", "account-changes", "topic of changes; its dead letters go to TOPIC-dead-letters")
 	flags.StringVar(&opts.Database, "database", "accounts", "database to create in instance projects/quiesce/instances/local")
 	if err := parseFlags(flags, "Create topics, instance and database on the Kafka at KAFKA_BROKERS and the Spanner\n"+
-		"emulator at SPANNER_EMULATOR_HOST. What exists is left as it is.", args, stdout); err != nil {
+		"emulator at SPANNER_EMULATOR_HOST. What exists is left as it is.\n\nNeeds KAFKA_BROKERS and SPANNER_EMULATOR_HOST.", args, stdout); err != nil {
 		return err
 	}
 	if err := needVariables("KAFKA_BROKERS", "SPANNER_EMULATOR_HOST"); err != nil {
@@ -73,7 +73,7 @@ func simulateCommand(stop stopper, args []string, stdout, _ io.Writer) error {
 	flags.Uint64Var(&traffic.Seed, "seed", traffic.Seed, "seed of traffic and lags")
 	flags.Float64Var(&traffic.Hot, "hot", traffic.Hot, "share of all bursts that go to one account, 0 to 1")
 	if err := parseFlags(flags, "Serve a simulated system of record, make changes in it and announce them on the Kafka\n"+
-		"at KAFKA_BROKERS, until SIGINT or SIGTERM. Its accounts are gone with it.", args, stdout); err != nil {
+		"at KAFKA_BROKERS, until SIGINT or SIGTERM. Its accounts are gone with it.\n\nNeeds KAFKA_BROKERS.", args, stdout); err != nil {
 		return err
 	}
 	if err := errors.Join(needVariables("KAFKA_BROKERS"), traffic.Validate()); err != nil {

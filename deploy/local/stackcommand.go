@@ -35,7 +35,11 @@ func stackCommand(stop stopper, args []string, stdout, _ io.Writer) error {
 	flags.Float64Var(&rate, "load", 0, "changes a second to make; 0: none")
 	flags.StringVar(&target, "env-file", filepath.Join(".cache", "stack.env"), "file to write the environment to, relative to the repository's root")
 	if err := parseFlags(flags, "Keep Temporal, Kafka, Spanner and the simulated system of record up until Ctrl-C, and\n"+
-		"write the environment that bridge and worker need to find them to a file.", args, stdout); err != nil {
+		"write the environment that bridge and worker need to find them to a file.\n\n"+
+		"Examples, from the repository's root:\n"+
+		"  make stack\n"+
+		"  make stack ARGS=\"--load 16\"\n"+
+		"  make stack ARGS=\"--temporal-port 0 --ui-port 0 --kafka-port 0 --spanner-port 0 --upstream-port 0\"", args, stdout); err != nil {
 		return err
 	}
 	if rate != 0 {
