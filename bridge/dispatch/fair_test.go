@@ -196,3 +196,27 @@ func TestStuckHeadCanStillBeSignalled(t *testing.T) {
 		})
 	})
 }
+
+// TestRunThatWaitsForDaysStaysFarFromTheLimits: Temporal ends a run at 10,000
+// signals. One whose call is held up for three days, of an account that changes
+// all the time, gets ever fewer.
+func TestRunThatWaitsForDaysStaysFarFromTheLimits(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		const days = 3
+		for range days * 24 * 60 * 6 {
+			b.change(t, "alice")
+			pass(10 * time.Second)
+		}
+		ranges := 0
+		for _, s := range b.temporal.signals {
+			ranges += len(s.Ranges)
+		}
+		require.Equal(t, 1, b.temporal.started)
+		t.Logf("%d changes in %d days: %d signals of %d ranges to one run", b.next, days, len(b.temporal.signals), ranges)
+		require.Less(t, len(b.temporal.signals), 450)
+		require.LessOrEqual(t, ranges, 2*len(b.temporal.signals))
+		b.temporal.finish(alice, complete)
+		pass(2 * time.Minute)
+		require.GreaterOrEqual(t, b.watermark(), b.next-b.next/50, "all but what waits for a signal, 2% of the time at most")
+	})
+}
