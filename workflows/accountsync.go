@@ -21,7 +21,8 @@ const (
 // [contract.AccountSync] and, for accounts that have been set aside, as
 // [contract.ParkedAccountSync]; Register does both.
 //
-// A run fails only if its payloads cannot be decoded or somebody cancels it.
+// A run fails only if its input cannot be decoded or somebody cancels it. A signal
+// that cannot be decoded fails the workflow task, see [arrived].
 func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.AccountSyncResult, error) {
 	run := accountRun{
 		account:  in.Account,
@@ -124,30 +125,24 @@ func (r *accountRun) tries() int {
 // (One that arrives later makes the server refuse the closing workflow task and
 // replay it with the signal.)
 func (r *accountRun) drain() {
-	var signal contract.Changes
-	for r.changes.ReceiveAsync(&signal) {
+	for signal := range arrived[contract.Changes](r.changes) {
 		r.settings = signal.Settings
 		for _, changes := range signal.Ranges {
 			if !contract.Known(r.pending, changes) {
 				r.pending = append(r.pending, changes)
 			}
 		}
-		signal = contract.Changes{}
 	}
 	// A retry has done its work by waking the run.
 	for r.retry.ReceiveAsync(nil) {
 	}
-	var decision contract.Discard
-	for r.giveUp.ReceiveAsync(&decision) {
+	for decision := range arrived[contract.Discard](r.giveUp) {
 		r.discards = append(r.discards, decision)
-		decision = contract.Discard{}
 	}
-	var request contract.ReplayRequest
-	for r.replay.ReceiveAsync(&request) {
+	for request := range arrived[contract.ReplayRequest](r.replay) {
 		if !slices.ContainsFunc(r.replays, func(known contract.ReplayRequest) bool { return known.ID == request.ID }) {
 			r.replays = append(r.replays, request)
 		}
-		request = contract.ReplayRequest{}
 	}
 }
 

@@ -173,6 +173,24 @@ func TestRunTwoBeginsWhereRunOneEnded(t *testing.T) {
 	require.Equal(t, []int64{2}, offsets(result.Covered))
 }
 
+// The SDK drops what it cannot decode. A newer bridge's signal must rather fail the
+// workflow task, which then waits for a newer worker: a parked run that takes it is
+// as good as a commit.
+func TestSignalThatCannotBeDecodedIsNotDropped(t *testing.T) {
+	for signal, payload := range map[string]any{
+		contract.SignalChanges: map[string]any{"ranges": []any{map[string]any{"version": "uuid:0193"}}},
+		contract.SignalDiscard: map[string]any{"ranges": "all"},
+		contract.SignalReplay:  map[string]any{"since": "yesterday"},
+	} {
+		r := newRun(t, at(30), calledAt)
+		r.signal(0, change(1, at(0)))
+		r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(signal, payload) }, 0)
+		r.env.ExecuteWorkflow(contract.AccountSync, fresh())
+		require.ErrorContains(t, r.env.GetWorkflowError(), `signal "`+signal+`" cannot be decoded by this build`)
+		require.Empty(t, r.seen)
+	}
+}
+
 func TestRedeliveriesAreIgnored(t *testing.T) {
 	r := newRun(t, at(30), calledAt)
 	r.signal(0, change(1, at(0)), change(2, at(1)))
