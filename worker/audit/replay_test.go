@@ -35,6 +35,9 @@ func TestReplayReport(t *testing.T) {
 		require.NoError(t, err)
 	}
 	f.replayed("changed", "run-9", 5, `{"v":0}`, "r1") // fenced: a newer call had written
+	f.sync("overtaken", "run-12", 20, `{"v":1}`, f.change(4, -30))
+	f.sync("overtaken", "run-13", 5, `{"v":0}`, f.change(5, -30)) // fenced: it never stood in the row
+	f.replayed("overtaken", "run-14", 40, `{"v":2}`, "r1")
 	f.replayed("other", "run-10", 10, `{"v":1}`, "r10")
 	f.sync("changed", "run-11", 30, `{"v":3}`, f.change(3, 0))
 
@@ -44,14 +47,15 @@ func TestReplayReport(t *testing.T) {
 		require.False(t, report.Changed[i].SyncedAt.IsZero())
 		report.Changed[i].SyncedAt = f.base
 	}
-	require.Equal(t, ReplayReport{ID: "r1", Calls: 5, Accounts: 4, Unchanged: 1, NotKept: 1, Changed: []ReplayedAccount{
+	require.Equal(t, ReplayReport{ID: "r1", Calls: 6, Accounts: 5, Unchanged: 1, NotKept: 1, Changed: []ReplayedAccount{
 		{Account: "changed", SyncedAt: f.base, SyncID: "run-4", Outcome: "written", Before: hashed(`{"v":1}`), After: hashed(`{"v":2}`)},
 		{Account: "gone", SyncedAt: f.base, SyncID: "run-7", Outcome: "deleted", Before: hashed(`{"v":1}`)},
 		{Account: "new", SyncedAt: f.base, SyncID: "run-6", Outcome: "written", After: hashed(`{"v":1}`), New: true},
+		{Account: "overtaken", SyncedAt: f.base, SyncID: "run-14", Outcome: "written", Before: hashed(`{"v":1}`), After: hashed(`{"v":2}`)},
 	}}, report)
 	var out bytes.Buffer
 	require.NoError(t, report.Print(&out))
-	require.Contains(t, out.String(), "calls      5 of 4 accounts\n")
+	require.Contains(t, out.String(), "calls      6 of 5 accounts\n")
 	require.Contains(t, out.String(), hashed(`{"v":1}`)+" -> "+hashed(`{"v":2}`))
 	require.Contains(t, out.String(), "deleted  "+hashed(`{"v":1}`)+" -> none")
 	require.Contains(t, out.String(), "not in the log -> ")
