@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -284,14 +283,14 @@ func TestOverload(t *testing.T) {
 	p.neverOver(20)
 }
 
-// TestEverythingRestarted: first the budget's run is terminated while new workers
-// come and old ones go, as in a deployment; then everything is killed at once.
+// TestEverythingRestarted: first the budget's run is terminated in the middle of a
+// deployment, with old workers and new ones; then everything is killed at once.
 // Bridges go with the workers. Nothing is lost, nothing called twice in vain that
 // no kill explains, and never more called than the budget.
 func TestEverythingRestarted(t *testing.T) {
 	t.Parallel()
 	const rps = 5
-	p := newPipeline(t, fmt.Sprintf("UPSTREAM_RPS=%d", rps))
+	p := newPipeline(t, fmt.Sprintf("UPSTREAM_RPS=%d", rps), "SYNC_SLOTS=4") // few, so that all have something to call
 	start := func() []*stack.Process {
 		var all []*stack.Process
 		for _, binary := range []string{"worker", "worker", "bridge", "bridge"} {
@@ -306,17 +305,32 @@ func TestEverythingRestarted(t *testing.T) {
 	}
 	old := start()
 	var accounts []string
-	for i := range 70 {
+	for i := range 120 {
 		accounts = append(accounts, fmt.Sprintf("account-%d", i))
 	}
 	p.change(accounts...)
-	called(10)
-
-	p.must(world.temporal.TerminateWorkflow(context.Background(), contract.BudgetWorkflowID(p.name), "", "test"))
-	terminated := time.Now()
+	called(5)
 	next := start()
-	p.await("another budget", func() bool { return p.budgetStatus().WaitsUntil.After(terminated) })
-	time.Sleep(3 * time.Second) // the old ones still use the shares that they have
+	p.await("all share the budget", func() bool {
+		status, shares := p.budgetStatus(), 0
+		for _, w := range status.Workers {
+			if w.Granted > 0 {
+				shares++
+			}
+		}
+		return shares == 4
+	})
+
+	id := contract.BudgetWorkflowID(p.name)
+	run := func() string {
+		d, err := world.temporal.DescribeWorkflowExecution(t.Context(), id, "")
+		p.must(err)
+		return d.GetWorkflowExecutionInfo().GetExecution().GetRunId()
+	}
+	first := run()
+	p.must(world.temporal.TerminateWorkflow(t.Context(), id, first, "test"))
+	p.await("another budget", func() bool { return run() != first })
+	time.Sleep(5 * time.Second) // all have asked it, and still use the shares that they have
 	kills := []time.Time{time.Now()}
 	for _, process := range old {
 		p.kill(process)
