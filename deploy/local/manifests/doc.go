@@ -1,0 +1,3 @@
+// Package manifests reads what deploy/kubernetes and deploy/datadog hold, for
+// the tests that hold it against the binaries.
+package manifests
