@@ -330,6 +330,26 @@ func TestTakenChangesOfRevokedAssignmentsAreForgotten(t *testing.T) {
 	})
 }
 
+// TestErrorOfWhatIsForgottenIsForgotten: how the run began could not be read, and
+// is nobody's business any more.
+func TestErrorOfWhatIsForgottenIsForgotten(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bridge) {
+		b.temporal.begin(alice, run.Start{Due: time.Now().Add(time.Hour)})
+		b.temporal.refuse = func(changes contract.Changes) error {
+			if len(changes.Ranges) == 0 { // reads of how a run began
+				return serviceerror.NewPermissionDenied("history", "")
+			}
+			return nil
+		}
+		b.change(t, "alice")
+		pass(5 * time.Second)
+		require.Contains(t, b.Status().LastError, "history")
+		b.assignment.Drop()
+		pass(15 * time.Second)
+		require.Empty(t, b.Status().LastError)
+	})
+}
+
 func TestHotAccountIsCheap(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
 		for range 25 * 100 {

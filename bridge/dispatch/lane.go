@@ -240,7 +240,7 @@ func (l *lane) turn(ctx context.Context, a *account) {
 		err = l.learn(ctx, a)
 	}
 	now := time.Now()
-	if err != nil || sending {
+	if err != nil || sending || a.retries > 0 { // what it failed at may be gone
 		l.answered(err)
 	}
 	switch {

@@ -44,9 +44,10 @@ func (d *Dispatcher) Oldest(ctx context.Context) (oldest Place, found bool) {
 }
 
 // Find returns where the change at that place is, and false if it is not under
-// way or a lane did not answer before ctx was done.
-func (d *Dispatcher) Find(ctx context.Context, source contract.Source, offset int64) (place Place, found bool) {
-	d.each(ctx, func(l *lane) {
+// way. It returns ctx's error if it was not found before a lane had to answer
+// that did not before ctx was done.
+func (d *Dispatcher) Find(ctx context.Context, source contract.Source, offset int64) (place Place, found bool, err error) {
+	complete := d.each(ctx, func(l *lane) {
 		for _, a := range l.accounts {
 			if found {
 				return
@@ -59,7 +60,10 @@ func (d *Dispatcher) Find(ctx context.Context, source contract.Source, offset in
 			})
 		}
 	})
-	return place, found
+	if !complete && !found {
+		return Place{}, false, ctx.Err()
+	}
+	return place, found, nil
 }
 
 // each has every lane call f, one at a time, between its turns, and reports

@@ -34,6 +34,10 @@ func (e StuckError) Error() string {
 // (a paused machine, SIGSTOP) has loops that did not turn, and nothing wrong with
 // them.
 type Watchdog struct {
+	// Start is how long the loops may take until their first turn, their lease not
+	// counted.
+	Start time.Duration
+
 	awake atomic.Int64 // nanoseconds
 
 	mu     sync.Mutex
@@ -54,8 +58,7 @@ type loop struct {
 	last  atomic.Int64 // awake at its last turn, -1 before the first
 }
 
-// Loop adds a loop and returns what it calls at every turn. The lease runs from
-// its first turn on: what comes before is bounded by START_TIMEOUT.
+// Loop adds a loop and returns what it calls at every turn.
 func (w *Watchdog) Loop(name string, lease time.Duration) (turn func()) {
 	l := &loop{name: name, lease: lease}
 	l.last.Store(-1)
@@ -75,11 +78,11 @@ func (w *Watchdog) look() time.Duration {
 	return time.Duration(w.awake.Load())
 }
 
-// idle returns the time since the last turn, 0 before the first.
-func (l *loop) idle(awake time.Duration) time.Duration {
+// idle returns the time since the loop's last turn, or since its first was due.
+func (w *Watchdog) idle(l *loop, awake time.Duration) time.Duration {
 	last := time.Duration(l.last.Load())
 	if last < 0 {
-		return 0
+		return max(0, awake-w.Start)
 	}
 	return awake - last
 }
@@ -93,7 +96,7 @@ func (w *Watchdog) Check() error {
 	var over time.Duration
 	awake := w.look()
 	for _, l := range w.loops {
-		if idle := l.idle(awake); idle-l.lease > over {
+		if idle := w.idle(l, awake); idle-l.lease > over {
 			over = idle - l.lease
 			stuck = StuckError{Loop: l.name, Since: idle, Lease: l.lease}
 		}
@@ -108,7 +111,7 @@ func (w *Watchdog) Headroom() (name string, left time.Duration, ok bool) {
 	defer w.mu.Unlock()
 	awake := w.look()
 	for _, l := range w.loops {
-		if rest := l.lease - l.idle(awake); !ok || rest < left {
+		if rest := l.lease - w.idle(l, awake); !ok || rest < left {
 			name, left, ok = l.name, rest, true
 		}
 	}

@@ -43,14 +43,22 @@ func TestLoopThatStopsTurningIsNamed(t *testing.T) {
 
 func TestLoopsAreGivenTheTimeToStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w lease.Watchdog
+		w := lease.Watchdog{Start: 30 * time.Second}
 		turn := w.Loop("poll", time.Second)
+		w.Loop("committer", 2*time.Second) // hangs in its first turn
 		stuck := make(chan error, 1)
+		began := time.Now()
 		go func() { stuck <- w.Run(context.Background()) }()
-		time.Sleep(time.Hour)
-		require.NoError(t, w.Check(), "START_TIMEOUT bounds what comes before the first turn")
-		turn()
-		require.Error(t, <-stuck)
+		time.Sleep(29 * time.Second)
+		require.NoError(t, w.Check())
+		_, left, _ := w.Headroom()
+		require.Equal(t, time.Second, left)
+		for len(stuck) == 0 {
+			turn()
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.ErrorContains(t, <-stuck, "committer")
+		require.WithinDuration(t, began.Add(32*time.Second), time.Now(), time.Second)
 	})
 }
 

@@ -71,7 +71,7 @@ func New(config Config, deps Deps) (*Bridge, error) {
 	if deps.Converter == nil {
 		deps.Converter = converter.GetDefaultDataConverter()
 	}
-	b := &Bridge{config: config, deps: deps, ledger: ledger.New(), watchdog: new(lease.Watchdog)}
+	b := &Bridge{config: config, deps: deps, ledger: ledger.New(), watchdog: &lease.Watchdog{Start: config.Common.StartTimeout}}
 	b.runs = &run.Client{
 		Service: deps.Temporal.WorkflowService(), Namespace: deps.Namespace,
 		TaskQueue: config.Common.Queue(), Identity: deps.Identity, Converter: deps.Converter,

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -14,18 +15,21 @@ import (
 // whereTimeout bounds the answer to one question.
 const whereTimeout = 3 * time.Second
 
-// Where returns what this bridge knows of a record, and false for a partition
-// that it does not have.
-func (b *Bridge) Where(ctx context.Context, r where.Record) (where.Answer, bool) {
+// errNotOurs is about a partition that this bridge does not have.
+var errNotOurs = errors.New("this bridge does not have the partition")
+
+// Where returns what this bridge knows of a record. It returns an error where it
+// does not have the partition, and where its lanes do not answer in time.
+func (b *Bridge) Where(ctx context.Context, r where.Record) (where.Answer, error) {
 	for _, a := range b.ledger.Assignments() {
 		if s := a.Source(); s.Topic == r.Topic && s.Partition == r.Partition {
-			return b.whereIn(ctx, a, r), true
+			return b.whereIn(ctx, a, r)
 		}
 	}
-	return where.Answer{}, false
+	return where.Answer{}, fmt.Errorf("%s/%d: %w", r.Topic, r.Partition, errNotOurs)
 }
 
-func (b *Bridge) whereIn(ctx context.Context, a *ledger.Assignment, r where.Record) where.Answer {
+func (b *Bridge) whereIn(ctx context.Context, a *ledger.Assignment, r where.Record) (where.Answer, error) {
 	answer := where.Answer{Record: r.String(), By: "bridge", Committed: a.CommittedOffset()}
 	switch a.Lookup(r.Offset) {
 	case ledger.Kept:
@@ -45,16 +49,21 @@ func (b *Bridge) whereIn(ctx context.Context, a *ledger.Assignment, r where.Reco
 			}
 		}
 	case ledger.Undone:
-		b.whereUndone(ctx, &answer, a, r)
+		if err := b.whereUndone(ctx, &answer, a, r); err != nil {
+			return where.Answer{}, err
+		}
 	}
-	return answer
+	return answer, nil
 }
 
-func (b *Bridge) whereUndone(ctx context.Context, answer *where.Answer, a *ledger.Assignment, r where.Record) {
-	place, found := b.dispatch.Find(ctx, a.Source(), r.Offset)
+func (b *Bridge) whereUndone(ctx context.Context, answer *where.Answer, a *ledger.Assignment, r where.Record) error {
+	place, found, err := b.dispatch.Find(ctx, a.Source(), r.Offset)
+	if err != nil {
+		return fmt.Errorf("it is not done, and the lanes do not tell where it is: %w", err)
+	}
 	if !found {
 		answer.State, answer.Why = where.Buffered, "it is on its way to a lane, or to the dead-letter topic"
-		return
+		return nil
 	}
 	answer.Account = place.Account
 	answer.Events = append(answer.Events, where.Event{At: place.Time, What: "change time"})
@@ -63,7 +72,7 @@ func (b *Bridge) whereUndone(ctx context.Context, answer *where.Answer, a *ledge
 		if place.Err != "" {
 			answer.Why = "Temporal does not take its signal: " + place.Err
 		}
-		return
+		return nil
 	}
 	cause, detail := b.explain(ctx, place, time.Now())
 	answer.State, answer.Why = where.Signalled, fmt.Sprintf("a run has it; it waits for: %s %s", cause, detail)
@@ -72,10 +81,12 @@ func (b *Bridge) whereUndone(ctx context.Context, answer *where.Answer, a *ledge
 		Link: where.Link(b.deps.Namespace, place.WorkflowID, place.RunID),
 	})
 	answer.Show(b.deps.Namespace, place.WorkflowID, place.RunID)
+	return nil
 }
 
 // serveWhere answers GET /where?topic=&partition=&offset= with an
-// [where.Answer] as JSON; 404 for a partition that this bridge does not have.
+// [where.Answer] as JSON; 404 for a partition that this bridge does not have, 503
+// where it could not find out in time.
 func (b *Bridge) serveWhere(w http.ResponseWriter, request *http.Request) {
 	query := request.URL.Query()
 	r, err := where.Parse(query.Get("topic") + "/" + query.Get("partition") + "/" + query.Get("offset"))
@@ -85,9 +96,13 @@ func (b *Bridge) serveWhere(w http.ResponseWriter, request *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(request.Context(), whereTimeout)
 	defer cancel()
-	answer, ours := b.Where(ctx, r)
-	if !ours {
-		http.Error(w, fmt.Sprintf("this bridge does not have %s/%d", r.Topic, r.Partition), http.StatusNotFound)
+	answer, err := b.Where(ctx, r)
+	switch {
+	case errors.Is(err, errNotOurs):
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -21,14 +22,14 @@ func TestWhereFollowsARecord(t *testing.T) {
 		record := where.Record{Topic: "changes", Partition: 1, Offset: 0}
 		is := func(state where.State, why string) where.Answer {
 			t.Helper()
-			answer, ours := b.Where(t.Context(), record)
-			require.True(t, ours)
+			answer, err := b.Where(t.Context(), record)
+			require.NoError(t, err)
 			require.Equal(t, state, answer.State, answer.Why)
 			require.Contains(t, answer.Why, why)
 			return answer
 		}
-		_, ours := b.Where(t.Context(), where.Record{Topic: "changes", Partition: 99})
-		require.False(t, ours)
+		_, err := b.Where(t.Context(), where.Record{Topic: "changes", Partition: 99})
+		require.ErrorContains(t, err, "changes/99: this bridge does not have")
 		is(where.NeverSeen, "has not come to it")
 
 		w.temporal.set(func(string) error { return errors.New("away") })
@@ -55,6 +56,28 @@ func TestWhereFollowsARecord(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		record.Offset = 2
 		is(where.Covered, "waits for changes before it")
+	})
+}
+
+// TestWhereSaysNothingOfLanesThatHang: the record may have a run, or none.
+func TestWhereSaysNothingOfLanesThatHang(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.start(w.config(), nil, nil)
+		w.until("it has everything", func() bool { return b.owned() == partitions })
+		hang := make(chan struct{})
+		w.temporal.set(func(request string) error { hangOn(request, "signal", hang); return nil })
+		w.produce(1)
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := b.Where(ctx, where.Record{Topic: "changes"})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		w.temporal.set(nil)
+		close(hang)
+		time.Sleep(time.Second)
+		answer, err := b.Where(t.Context(), where.Record{Topic: "changes"})
+		require.NoError(t, err)
+		require.Equal(t, where.Signalled, answer.State)
 	})
 }
 
