@@ -10,6 +10,7 @@ import (
 
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // knownKeys are the keys that do something.
@@ -21,7 +22,7 @@ const keysHelp = "Keys: w kill -9 the worker   b kill -9 the bridge   o upstream
 // hints say what would happen now.
 func (d *demo) hints(l live) [][2]string {
 	return [][2]string{
-		{"kill the worker: w", fmt.Sprintf("%d changes wait in Temporal; calls under way begin again after %s", l.pending, d.opts.heartbeat)},
+		{"kill the worker: w", fmt.Sprintf("%d changes wait in Temporal; calls go on in %s to %s", l.pending, d.opts.heartbeat, contract.ShareTTL)},
 		{"kill the bridge: b", fmt.Sprintf("%d changes are read again after %s; their rows spare the calls", l.pending, d.opts.session)},
 		{"other keys", "o upstream out for 10 s   h hot account on/off   q stop"},
 	}
@@ -75,7 +76,8 @@ func (i *incidents) press(ctx context.Context, key byte) (stop bool, err error) 
 	case 'w':
 		i.follow("the kill of the worker", d.opts.heartbeat+d.opts.settleDelay)
 		return false, i.restart(d.worker, fmt.Sprintf("No call is lost with it: Temporal hears no heartbeat for %s and gives what it had to the new one; "+
-			"a call whose row was written is not made again.", d.opts.heartbeat))
+			"a call whose row was written is not made again.\nIts share of the call budget is free again %s after it last asked; until then the new one has what is left, or nothing.",
+			d.opts.heartbeat, contract.ShareTTL))
 	case 'b':
 		i.follow("the kill of the bridge", d.opts.session+d.opts.settleDelay)
 		return false, i.restart(d.bridge, fmt.Sprintf("After %s without a heartbeat Kafka gives its partitions to the new one, which reads again what was not "+

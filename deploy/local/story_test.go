@@ -132,7 +132,7 @@ func TestHintsAreShownWhileChangesAreMade(t *testing.T) {
 	d := &demo{opts: demoOptions{heartbeat: 3 * time.Second, session: 6 * time.Second}}
 	v := &view{out: &out, terminal: true, start: time.Now(), now: time.Now, hints: d.hints}
 	v.show(live{pending: 57})
-	if text := out.String(); !strings.Contains(text, "57 changes wait in Temporal; calls under way begin again after 3s") || v.lines != 12 {
+	if text := out.String(); !strings.Contains(text, "57 changes wait in Temporal; calls go on in 3s to 15s") || v.lines != 12 {
 		t.Errorf("%d lines: %q", v.lines, text)
 	}
 	out.Reset()
