@@ -2,6 +2,7 @@ package audittest
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"slices"
@@ -54,7 +55,8 @@ func staleness(t *testing.T, replaying bool) time.Duration {
 	defer worker.Kill() //nolint:errcheck
 	p.await("a new budget grants calls", func() bool {
 		var budget struct{ Limit int }
-		return p.decode(&budget, "worker", "budget", "show", "--json") == 0 && budget.Limit == 15
+		stdout, _, code := p.exit("worker", "budget", "show", "--json") // there is none until the worker has asked
+		return code == 0 && json.Unmarshal([]byte(stdout), &budget) == nil && budget.Limit == 15
 	})
 	traffic := load.New(load.Config{Accounts: 300, Rate: 3, Seed: 7}, p.upstream, p.kafka, p.topic)
 	began := time.Now()
