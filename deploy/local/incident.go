@@ -147,7 +147,7 @@ func (i *incidents) toggleHot() {
 	}()
 	i.hot = aftermath{at: time.Now(), before: i.latest}
 	i.coolDown = func() int { cancel(); return <-changed }
-	i.note("%s changes every %s now. It is still read at most once in %s: all that settles together shares a call.", hotAccount, hotPause, i.demo.opts.settleDelay)
+	i.note("%s changes every %s now. A call serves all that come within %s of the first that is not served yet.", hotAccount, hotPause, i.demo.opts.window())
 }
 
 func (i *incidents) cool() {
