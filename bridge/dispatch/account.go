@@ -25,6 +25,7 @@ type account struct {
 
 	at       time.Time // next turn, zero for none
 	lastSent time.Time // last accepted signal
+	lastRun  string    // the run that accepted it
 	retries  int       // unanswered requests in a row
 
 	lastError string // of the latest of them
@@ -48,6 +49,7 @@ type batch struct {
 type taken struct {
 	start   *run.Start // nil until it is known how the run began
 	forget  func()     // ends the watch; nil while it is not watched
+	since   time.Time  // when it first accepted a signal from here; zero if it has not
 	changes []change
 }
 
@@ -76,38 +78,34 @@ func (a *account) idle() bool {
 	return len(a.backlog) == 0 && a.batch == nil
 }
 
-// first returns the time of the oldest change that no call has covered as far as
-// is known here; zero for none. For a parked account, whose changes count as
-// done, it is that of the changes the run was parked with.
-func (a *account) first() time.Time {
-	var first time.Time
-	see := func(t time.Time) {
-		if first.IsZero() || t.Before(first) {
-			first = t
-		}
+// pace returns the least time between the last signal and the next: 2% of how long
+// the run that took the last one had been open by then, so that a run which waits
+// for days has some hundreds of signals, far from the 10,000 at which Temporal
+// refuses more.
+//
+// It must not be reckoned from change times: a backlog of old changes would have
+// its accounts wait for hours with no run open at all.
+func (a *account) pace(least time.Duration) time.Duration {
+	t := a.taken[a.lastRun]
+	if t == nil || t.start == nil {
+		return least // no run is open that has something from here
 	}
-	for _, c := range a.backlog {
-		see(c.Time)
+	since := t.since
+	if t.start.Due.Before(since) { // adopted, and overdue by then
+		since = t.start.Due
 	}
-	for _, t := range a.taken {
-		for _, c := range t.changes {
-			see(c.Time)
-		}
-		if t.start != nil && t.start.Input.Parked() && len(t.start.Input.Pending) > 0 {
-			see(contract.FirstChange(t.start.Input.Pending))
-		}
+	pace := a.lastSent.Sub(since) / 50
+	if t.start.Input.Parked() {
+		pace = min(pace, parkedPace)
 	}
-	return first
+	return max(least, pace)
 }
 
-// nextCall predicts when the run that will take the backlog makes its call, and
-// returns zero where nothing is known of it.
+// nextCall predicts when the run that will take the backlog makes its call. How
+// the runs began that have taken something is known whenever a batch is formed.
 func (a *account) nextCall(now time.Time, settings contract.Settings) time.Time {
 	var due time.Time
 	for _, t := range a.taken {
-		if t.start == nil {
-			return time.Time{}
-		}
 		if t.start.Due.After(due) {
 			due = t.start.Due
 		}
@@ -137,10 +135,6 @@ func (a *account) nextCall(now time.Time, settings contract.Settings) time.Time 
 	return next
 }
 
-// maxRanges bounds a signal to a run of which nothing is known, to which changes
-// go unmerged.
-const maxRanges = 100
-
 // form makes the next batch of what is in the backlog.
 func (a *account) form(now time.Time, settings contract.Settings, requestID string) {
 	changes := a.backlog
@@ -153,14 +147,10 @@ func (a *account) form(now time.Time, settings contract.Settings, requestID stri
 		}
 	}
 	due := contract.FirstChange(ranges).Add(time.Duration(settings.Delay))
-	next := a.nextCall(now, settings)
-	if next.IsZero() && len(ranges) > maxRanges {
-		next = due
-	}
 	a.batch = &batch{
 		requestID: requestID,
 		changes:   changes,
-		signal:    contract.Changes{Ranges: contract.Coalesce(ranges, next, settings), Settings: settings},
+		signal:    contract.Changes{Ranges: contract.Coalesce(ranges, a.nextCall(now, settings), settings), Settings: settings},
 		due:       due,
 	}
 }
@@ -168,7 +158,7 @@ func (a *account) form(now time.Time, settings contract.Settings, requestID stri
 // accepted moves the batch to the run that took it. That is the open run now, so
 // a parked one before it is over: what is kept of it for the pace and the
 // prediction must not outlive it.
-func (a *account) accepted(runID string) *taken {
+func (a *account) accepted(runID string, now time.Time) *taken {
 	for id, t := range a.taken {
 		if id != runID && t.start != nil && t.start.Input.Parked() {
 			delete(a.taken, id)
@@ -179,8 +169,11 @@ func (a *account) accepted(runID string) *taken {
 		t = &taken{}
 		a.taken[runID] = t
 	}
+	if t.since.IsZero() {
+		t.since = now
+	}
 	t.changes = append(t.changes, a.batch.changes...)
-	a.batch = nil
+	a.batch, a.lastSent, a.lastRun = nil, now, runID
 	return t
 }
 

@@ -24,7 +24,7 @@ import (
 type Config struct {
 	Executors      int           `env:"EXECUTORS" help:"Lanes that signal Temporal, each one account at a time."`
 	Linger         time.Duration `env:"LINGER" help:"How long an account's first change waits for company before it is signalled."`
-	SignalInterval time.Duration `env:"SIGNAL_INTERVAL" help:"Least time between two signals of one account; grows to 2% of the age of its oldest pending change."`
+	SignalInterval time.Duration `env:"SIGNAL_INTERVAL" help:"Least time between two signals of one account; grows to 2% of how long their run has been open."`
 	SignalTimeout  time.Duration `env:"SIGNAL_TIMEOUT" help:"Longest that one request to Temporal may take."`
 }
 
@@ -89,7 +89,9 @@ type Dispatcher struct {
 	seed   maphash.Seed
 	lanes  []*lane
 
-	accepted atomic.Int64 // when Temporal last took a signal, Unix nanoseconds
+	// When Temporal last took a signal, and when one that may start a run, in Unix
+	// nanoseconds.
+	accepted, started atomic.Int64
 
 	mu        sync.Mutex
 	complains time.Time // when the next refusal is logged

@@ -32,6 +32,8 @@ type temporal struct {
 	reads   int // of start events
 	fail    func(workflowID string) error
 	refuse  func(contract.Changes) error
+	// refuseStart refuses runs that would be started.
+	refuseStart func(workflowID string) error
 }
 
 type delivered struct {
@@ -101,6 +103,11 @@ func (f *temporal) SignalWithStart(ctx context.Context, workflowID, account, _ s
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.refuseStart != nil {
+		if err := f.refuseStart(workflowID); err != nil {
+			return "", false, err
+		}
+	}
 	e, running := f.open[workflowID]
 	if running {
 		f.woken++
@@ -265,9 +272,12 @@ func (b *bridge) change(t *testing.T, account string) {
 
 func (b *bridge) changeTo(t *testing.T, account string, version contract.Version) {
 	t.Helper()
-	c := buffer.Change{
-		Account: account, Source: source, Position: contract.Position{Offset: b.next}, Time: time.Now(), Version: version, Assignment: b.assignment,
-	}
+	b.submit(t, buffer.Change{Account: account, Time: time.Now(), Version: version})
+}
+
+func (b *bridge) submit(t *testing.T, c buffer.Change) {
+	t.Helper()
+	c.Source, c.Position, c.Assignment = source, contract.Position{Offset: b.next}, b.assignment
 	b.next++
 	if !b.buffer.Gate(b.assignment).Admit(c.Size(), 1) {
 		t.Fatal("not admitted")

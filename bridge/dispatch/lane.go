@@ -19,9 +19,15 @@ const (
 	// minStartDelay is the least that a run which the bridge starts waits, so
 	// that a backlog, whose changes are due at once, coalesces too.
 	minStartDelay = 2 * time.Second
-	// keepIdle is how long an account is remembered that has nothing under way,
-	// for the pace of its signals and for which of its runs are parked.
+	// keepIdle is how long after its last signal an account is remembered that has
+	// nothing under way: for the pace of its signals, and so that how its parked
+	// run began is not read again for each.
 	keepIdle = time.Minute
+	// parkedPace is the most by which the age of a parked run slows signals down:
+	// its account's changes are done once it has them, and until then the watermark
+	// waits. At this pace it takes a week to 10,000 signals, and a parked run lasts
+	// as long as an outage does.
+	parkedPace = time.Minute
 
 	minRetry = 100 * time.Millisecond
 	maxRetry = 10 * time.Second
@@ -178,11 +184,7 @@ func (l *lane) nextSignal(a *account, now time.Time) time.Time {
 	if a.lastSent.IsZero() {
 		return at
 	}
-	interval := l.d.config.SignalInterval
-	if first := a.first(); !first.IsZero() {
-		interval = max(interval, now.Sub(first)/50)
-	}
-	if paced := a.lastSent.Add(interval); paced.After(at) {
+	if paced := a.lastSent.Add(a.pace(l.d.config.SignalInterval)); paced.After(at) {
 		return paced
 	}
 	return at

@@ -28,12 +28,14 @@ type Place struct {
 }
 
 // Oldest returns the oldest change that is under way, and false if there is none
-// or a lane did not answer before ctx was done.
+// or a lane did not answer before ctx was done. Here and below, changes of
+// assignments that were taken away are another bridge's, also while something is
+// kept of them.
 func (d *Dispatcher) Oldest(ctx context.Context) (oldest Place, found bool) {
 	complete := d.each(ctx, func(l *lane) {
 		for _, a := range l.accounts {
 			a.each(func(c change, runID string, t *taken) bool {
-				if !found || c.Time.Before(oldest.Time) {
+				if (!found || c.Time.Before(oldest.Time)) && !c.Assignment.Dropped() {
 					oldest, found = l.place(a, c, runID, t), true
 				}
 				return true
@@ -53,7 +55,7 @@ func (d *Dispatcher) Find(ctx context.Context, source contract.Source, offset in
 				return
 			}
 			a.each(func(c change, runID string, t *taken) bool {
-				if c.Position.Offset == offset && c.Source.Same(source) {
+				if c.Position.Offset == offset && c.Source.Same(source) && !c.Assignment.Dropped() {
 					place, found = l.place(a, c, runID, t), true
 				}
 				return !found

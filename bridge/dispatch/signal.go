@@ -25,11 +25,12 @@ func (l *lane) send(ctx context.Context, a *account) error {
 		l.unqueue(a)
 	}
 	runID, start, err := l.deliver(ctx, a, a.batch)
+	var refusedStart startError
 	switch {
 	case err == nil:
 		l.accept(a, runID, start)
 		return nil
-	case run.Invalid(err) && ctx.Err() == nil && l.othersPass():
+	case run.Invalid(err) && ctx.Err() == nil && l.othersPass(errors.As(err, &refusedStart)):
 		l.refuse(a, err)
 		return nil
 	default:
@@ -38,12 +39,24 @@ func (l *lane) send(ctx context.Context, a *account) error {
 }
 
 // trust is for how long a signal that passed proves that it is not everybody's
-// that are refused: a wrong task queue, say, is no account's fault.
+// that are refused.
 const trust = time.Minute
 
-func (l *lane) othersPass() bool {
-	return time.Since(time.Unix(0, l.d.accepted.Load())) < trust
+// othersPass reports whether another account's request of that kind has passed
+// lately. A plain signal proves nothing of a start, which a wrong task queue, say,
+// has refused to all: no account's fault. A start carries a signal as well.
+func (l *lane) othersPass(start bool) bool {
+	passed := &l.d.accepted
+	if start {
+		passed = &l.d.started
+	}
+	return time.Since(time.Unix(0, passed.Load())) < trust
 }
+
+// startError is an error of a signal-with-start.
+type startError struct{ error }
+
+func (e startError) Unwrap() error { return e.error }
 
 // deliver returns the run that took the batch, and how it began if it was
 // started for it.
@@ -65,8 +78,9 @@ func (l *lane) deliver(ctx context.Context, a *account, b *batch) (runID string,
 	runID, started, err := l.d.Runs.SignalWithStart(ctx, a.workflowID, a.key, b.requestID, b.signal, delay)
 	if err != nil {
 		l.count("error", began)
-		return "", nil, err
+		return "", nil, startError{err}
 	}
+	l.d.started.Store(time.Now().UnixNano())
 	if !started {
 		l.count("signal", began)
 		return runID, nil, nil
@@ -90,9 +104,9 @@ func (l *lane) accept(a *account, runID string, start *run.Start) {
 		a.batch.changes[i].fresh = false
 		l.assignments[a.batch.changes[i].Assignment] = struct{}{} // it may have been taken away meanwhile
 	}
-	a.lastSent = time.Now()
-	l.d.accepted.Store(a.lastSent.UnixNano())
-	t := a.accepted(runID)
+	now := time.Now()
+	l.d.accepted.Store(now.UnixNano())
+	t := a.accepted(runID, now)
 	if t.start == nil {
 		t.start = start
 	}
