@@ -40,7 +40,7 @@ type Discarded struct {
 // and with changes that have come since:
 //
 //   - one that lies within a range that was shown is dropped
-//   - one that those shown make up, by their count, is dropped
+//   - one that those shown make up, by their ends and their count, is dropped
 //   - one that begins with changes that were shown is cut after them
 //   - any other stays whole: which of its changes were shown cannot be told
 //
@@ -76,17 +76,22 @@ func Without(pending, shown []Range) (left, dropped []Range) {
 	return left, dropped
 }
 
-// madeOf reports whether parts, which are sorted, have just the changes of r.
+// madeOf reports whether parts, which are sorted, have just the changes of r. The
+// count alone does not tell: it is the least that a range merged with redeliveries
+// can stand for.
 func (r Range) madeOf(parts []Range) bool {
-	count, last := 0, Position{Offset: -1}
+	count, last := 0, Position{}
 	for _, p := range parts {
 		if !r.Contains(p.Source, p.First) || !r.Contains(p.Source, p.Last) {
 			continue
 		}
-		if count > 0 && p.First.Compare(last) <= 0 {
+		switch {
+		case count == 0 && p.First != r.First:
+			return false
+		case count > 0 && p.First.Compare(last) <= 0:
 			return false // they overlap, so counts do not add up
 		}
 		count, last = count+p.Count, p.Last
 	}
-	return count > 0 && count == r.Count
+	return count > 0 && count == r.Count && last == r.Last
 }

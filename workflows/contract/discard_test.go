@@ -19,20 +19,37 @@ func sparse(first, last int64, count int) contract.Range {
 
 func TestWithout(t *testing.T) {
 	for name, c := range map[string]struct{ pending, shown, left []contract.Range }{
-		"as shown":                {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(1, 5, 0, 4)}, nil},
-		"merged since":            {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(3, 5, 2, 4), changes(1, 2, 0, 1)}, nil},
-		"joined since":            {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(1, 3, 0, 2)}, []contract.Range{changes(4, 5, 0, 4)}},
-		"joined in front":         {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(2, 5, 1, 4)}, []contract.Range{changes(1, 5, 0, 4)}},
-		"sparse, merged since":    {[]contract.Range{sparse(1, 9, 4)}, []contract.Range{sparse(1, 3, 2), sparse(7, 9, 2)}, nil},
-		"sparse, joined since":    {[]contract.Range{sparse(1, 9, 5)}, []contract.Range{sparse(1, 3, 2), sparse(7, 9, 2)}, []contract.Range{sparse(4, 9, 3)}},
-		"another":                 {[]contract.Range{changes(6, 6, 0, 4)}, []contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(6, 6, 0, 4)}},
-		"within what was shown":   {[]contract.Range{changes(3, 3, 0, 4)}, []contract.Range{sparse(1, 5, 2)}, nil},
-		"shown twice, overlapped": {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(1, 3, 0, 4), changes(2, 3, 0, 4)}, []contract.Range{changes(4, 5, 0, 4)}},
+		"as shown":                 {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(1, 5, 0, 4)}, nil},
+		"merged since":             {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(3, 5, 2, 4), changes(1, 2, 0, 1)}, nil},
+		"joined since":             {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(1, 3, 0, 2)}, []contract.Range{changes(4, 5, 0, 4)}},
+		"joined in front":          {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(2, 5, 1, 4)}, []contract.Range{changes(1, 5, 0, 4)}},
+		"sparse, merged since":     {[]contract.Range{sparse(1, 9, 4)}, []contract.Range{sparse(1, 3, 2), sparse(7, 9, 2)}, nil},
+		"sparse, joined since":     {[]contract.Range{sparse(1, 9, 5)}, []contract.Range{sparse(1, 3, 2), sparse(7, 9, 2)}, []contract.Range{sparse(4, 9, 3)}},
+		"another":                  {[]contract.Range{changes(6, 6, 0, 4)}, []contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(6, 6, 0, 4)}},
+		"within what was shown":    {[]contract.Range{changes(3, 3, 0, 4)}, []contract.Range{sparse(1, 5, 2)}, nil},
+		"shown twice, overlapped":  {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(1, 3, 0, 4), changes(2, 3, 0, 4)}, []contract.Range{changes(4, 5, 0, 4)}},
+		"joined with a redelivery": {[]contract.Range{sparse(1, 5, 3)}, []contract.Range{sparse(1, 3, 3)}, []contract.Range{sparse(4, 5, 1)}},
+		"joined, of fewer":         {[]contract.Range{sparse(1, 9, 2)}, []contract.Range{sparse(1, 5, 5)}, []contract.Range{sparse(6, 9, 1)}},
+		"joined in front, merged":  {[]contract.Range{sparse(1, 9, 2)}, []contract.Range{sparse(4, 9, 2)}, []contract.Range{sparse(1, 9, 2)}},
 	} {
 		left, dropped := contract.Without(c.pending, c.shown)
 		require.Equal(t, c.left, left, name)
 		require.Equal(t, contract.Count(c.pending), contract.Count(left)+contract.Count(dropped), name)
 	}
+}
+
+// A bridge that took over cuts its signals differently: what it tells again,
+// together with a change that is new, is merged with what the operator was shown.
+func TestARedeliveryDoesNotHideANewChange(t *testing.T) {
+	shown := []contract.Range{changes(1, 3, 0, 0)}
+	again := changes(2, 5, 0, 0)
+	again.Count = 3 // 2, 3 and the new 5
+	pending := contract.Coalesce(append(slices.Clone(shown), again), at(100), settings)
+	require.Len(t, pending, 1)
+	left, _ := contract.Without(pending, shown)
+	require.Len(t, left, 1)
+	require.True(t, left[0].Contains(accounts, contract.Position{Offset: 5}))
+	require.False(t, left[0].Contains(accounts, contract.Position{Offset: 3}))
 }
 
 // Whatever joins and is merged between showing and dropping, only what was shown
