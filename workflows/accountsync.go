@@ -45,10 +45,15 @@ func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.A
 		// Somebody retried an account that had nothing to do.
 		return contract.AccountSyncResult{Outcome: contract.OutcomeSkipped}, nil
 	}
-	// The first changes are due by the oldest; what will have settled by then
-	// need not be told apart any more.
+	// The first changes are due by the oldest; what will have settled by the call
+	// need not be told apart any more. The call may be long overdue, after an outage
+	// or with a parked account, and cannot be made before now.
 	due := run.due()
-	run.pending = contract.Coalesce(run.pending, due, run.settings)
+	call := due
+	if now := workflow.Now(ctx); call.Before(now) {
+		call = now
+	}
+	run.pending = contract.Coalesce(run.pending, call, run.settings)
 	served := run.replays
 
 	var result contract.SyncResult
@@ -125,10 +130,11 @@ func (r *accountRun) tries() int {
 // (One that arrives later makes the server refuse the closing workflow task and
 // replay it with the signal.)
 func (r *accountRun) drain() {
+	known := contract.NewKnown(r.pending)
 	for signal := range arrived[contract.Changes](r.changes) {
 		r.settings = signal.Settings
 		for _, changes := range signal.Ranges {
-			if !contract.Known(r.pending, changes) {
+			if known.Add(changes) {
 				r.pending = append(r.pending, changes)
 			}
 		}
@@ -190,6 +196,7 @@ func (r *accountRun) synced(ctx workflow.Context, result contract.SyncResult, se
 		r.replays = r.replays[len(served):] // drain only appends
 	}
 	covered, pending := contract.SplitAt(r.pending, result.CalledAt, result.Version, r.settle(), result.Through)
+	covered = contract.Compact(covered, pending) // there may be thousands, signalled during a long outage
 	r.pending, r.failure = pending, nil
 	if r.nothingToDo() {
 		return contract.AccountSyncResult{

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/quiesce-io/quiesce/workflows"
@@ -355,6 +356,55 @@ func TestParkedAccountTakesChangesAndStaysSmall(t *testing.T) {
 	require.Equal(t, contract.ParkedAccountSync, kind)
 	require.Equal(t, 201, contract.Count(next.Pending))
 	require.Len(t, next.Pending, 1, "everything will have settled by the next try")
+}
+
+// A call that is overdue, after an outage or with a parked account, covers all that
+// has settled by now: its input needs one range, whatever the changes' times.
+func TestTheInputOfALateCallIsSmall(t *testing.T) {
+	for _, delay := range []time.Duration{20 * time.Second, 30 * time.Second} {
+		in := fresh()
+		in.Settings.Delay = contract.Duration(delay)
+		in.Pending = []contract.Range{change(0, at(0))}
+		in.Failure = &contract.Failure{Count: 3, Tries: 3, Parked: true, Since: at(0), Last: at(30)}
+		var late []contract.Range
+		for n := range 300 {
+			late = append(late, change(int64(n+1), at(100+float64(n)*2)))
+		}
+		r := newRun(t, at(4000), func(contract.SyncInput) (contract.SyncResult, error) {
+			return contract.SyncResult{Outcome: contract.OutcomeWritten, CalledAt: at(4000)}, nil
+		})
+		r.env.RegisterDelayedCallback(func() {
+			r.env.SignalWorkflow(contract.SignalChanges, contract.Changes{Ranges: late, Settings: in.Settings})
+		}, 0)
+		r.completed(t, in)
+		require.Len(t, r.seen[0].Pending, 1, "settle delay %s", delay)
+		require.Equal(t, at(0).Add(delay), r.seen[0].NotBefore)
+	}
+}
+
+// As many signals as a run can take pile up while a parked account's attempt is
+// handed back again and again. They are drained in one workflow task, which the
+// SDK's deadlock detector gives a second (more here, for the race detector), and
+// what they covered fits into the event that closes the run.
+func TestTenThousandSignalsAreDrainedAtOnce(t *testing.T) {
+	in := fresh()
+	in.Pending = []contract.Range{change(0, at(0))}
+	in.Failure = &contract.Failure{Count: 3, Tries: 3, Parked: true, Since: at(0), Last: at(30)}
+	r := newRun(t, at(20000), nil)
+	r.env.OnActivity(contract.Sync, mock.Anything, mock.Anything).After(10*time.Second).Return(
+		contract.SyncResult{Outcome: contract.OutcomeWritten, CalledAt: at(20000)}, nil)
+	r.env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: 5 * time.Second})
+	const batch = 500
+	for first := int64(1); first <= 10_000; first += batch {
+		r.env.RegisterDelayedCallback(func() {
+			for i := first; i < first+batch; i++ {
+				r.env.SignalWorkflow(contract.SignalChanges, contract.Changes{Ranges: []contract.Range{change(i, at(4000+float64(i)))}, Settings: settings})
+			}
+		}, time.Second+time.Duration(first/batch)*time.Millisecond)
+	}
+	result := r.completed(t, in)
+	require.Len(t, result.Covered, 1)
+	require.Equal(t, 10_001, contract.Count(result.Covered))
 }
 
 func TestRetryOfAnIdleAccountCompletes(t *testing.T) {

@@ -10,8 +10,11 @@ import (
 
 // TopicID is Kafka's topic ID (a UUID, KIP-516). Its text form is the one that
 // Kafka's own tools print: 22 characters of URL-safe base64 without padding.
-// The zero value stands for a broker that has no topic IDs.
+// The zero value stands for a broker that has no topic IDs (before 2.8).
 type TopicID [16]byte
+
+// IsZero reports whether there is no ID.
+func (id TopicID) IsZero() bool { return id == TopicID{} }
 
 // String returns Kafka's text form.
 func (id TopicID) String() string { return base64.RawURLEncoding.EncodeToString(id[:]) }
@@ -29,20 +32,25 @@ func (id *TopicID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Source is the partition a change came from. Topic is there for people;
-// TopicID decides whether two sources are the same.
+// Source is the partition a change came from. TopicID decides whether two sources
+// are the same; Topic is there for people, and for brokers without topic IDs.
 type Source struct {
 	TopicID   TopicID `json:"topic_id"`
 	Topic     string  `json:"topic"`
 	Partition int32   `json:"partition"`
 }
 
-// Same reports whether s and t are the same partition of the same topic ID.
-func (s Source) Same(t Source) bool { return s.TopicID == t.TopicID && s.Partition == t.Partition }
+// Same reports whether s and t are the same partition of the same topic.
+func (s Source) Same(t Source) bool { return s.Compare(t) == 0 }
 
-// Compare orders sources by topic ID, then partition.
+// Compare orders sources by topic ID, or by name where there is none, then
+// partition.
 func (s Source) Compare(t Source) int {
-	return cmp.Or(slices.Compare(s.TopicID[:], t.TopicID[:]), cmp.Compare(s.Partition, t.Partition))
+	topic := slices.Compare(s.TopicID[:], t.TopicID[:])
+	if topic == 0 && s.TopicID.IsZero() {
+		topic = cmp.Compare(s.Topic, t.Topic)
+	}
+	return cmp.Or(topic, cmp.Compare(s.Partition, t.Partition))
 }
 
 // String returns topic/partition.
@@ -132,13 +140,15 @@ func Count(ranges []Range) int {
 // Covers reports whether the range is covered by a row that was called at call
 // and says of itself that its sources are covered through the given positions.
 // Either proof is enough: the call was late enough for the range, or the row
-// already accounts for everything up to the range's last position.
+// already accounts for everything up to the range's last position. Without a topic
+// ID a position proves nothing: the topic may have been created anew, and offsets
+// begin at 0 again.
 func Covers(r Range, call time.Time, settle time.Duration, through []Through) bool {
 	if !call.IsZero() && r.Settled(call, settle) {
 		return true
 	}
 	for _, t := range through {
-		if t.Source.Same(r.Source) && r.Last.Compare(t.Position) <= 0 {
+		if !t.Source.TopicID.IsZero() && t.Source.Same(r.Source) && r.Last.Compare(t.Position) <= 0 {
 			return true
 		}
 	}
@@ -170,52 +180,83 @@ func Coalesce(ranges []Range, next time.Time, settings Settings) []Range {
 	if len(ranges) < 2 || next.IsZero() {
 		return ranges
 	}
-	type scheduled struct {
-		Range
-		call int // which of the coming calls will cover it
-	}
 	plan := make([]scheduled, len(ranges))
 	for i, r := range ranges {
-		plan[i] = scheduled{Range: r, call: -1}
+		plan[i] = scheduled{Range: r}
 	}
-	for call, left := 0, len(plan); left > 0; call++ {
-		before, due, soonest := left, time.Time{}, time.Time{}
-		for i := range plan {
-			p := &plan[i]
-			switch {
-			case p.call >= 0:
-			case p.Settled(next, time.Duration(settings.Settle)):
-				p.call = call
-				left--
-			default:
-				due = earlier(due, p.Oldest.Add(time.Duration(settings.Delay)))
-				soonest = earlier(soonest, p.Newest.Add(time.Duration(settings.Settle)))
-			}
-		}
-		next = due
-		if before == left && soonest.After(next) {
-			next = soonest // ranges wider than D - S: nothing settles by their due time
-		}
-	}
-	slices.SortStableFunc(plan, func(a, b scheduled) int { return a.Range.Compare(b.Range) })
-	merged, call := []Range{plan[0].Range}, plan[0].call
-	for _, p := range plan[1:] {
-		last := &merged[len(merged)-1]
-		if last.Source.Same(p.Source) && call == p.call {
-			*last = last.merge(p.Range)
-			continue
-		}
-		merged, call = append(merged, p.Range), p.call
+	schedule(plan, next, settings)
+	plan = merge(plan)
+	merged := make([]Range, len(plan))
+	for i, p := range plan {
+		merged[i] = p.Range
 	}
 	return merged
 }
 
-// earlier returns the earlier of two instants, taking zero for "none yet".
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
-		return b
+// Compact merges neighbours of one source among what a call covered, unless
+// something lies between them that is still pending.
+func Compact(covered, pending []Range) []Range {
+	plan := make([]scheduled, 0, len(covered)+len(pending))
+	for _, r := range covered {
+		plan = append(plan, scheduled{Range: r})
 	}
-	return a
+	for _, r := range pending {
+		plan = append(plan, scheduled{Range: r, call: 1})
+	}
+	var compact []Range
+	for _, p := range merge(plan) {
+		if p.call == 0 {
+			compact = append(compact, p.Range)
+		}
+	}
+	return compact
+}
+
+// scheduled is a range, and which of the coming calls will cover it.
+type scheduled struct {
+	Range
+	call int
+}
+
+// schedule finds the calls. What is left after each are always the newest ranges,
+// so one pass in the order of their newest changes does.
+func schedule(plan []scheduled, next time.Time, settings Settings) {
+	slices.SortStableFunc(plan, func(a, b scheduled) int { return a.Newest.Compare(b.Newest) })
+	oldest := make([]time.Time, len(plan)) // of the range and all behind it
+	for i := len(plan) - 1; i >= 0; i-- {
+		oldest[i] = plan[i].Oldest
+		if i+1 < len(plan) && oldest[i+1].Before(oldest[i]) {
+			oldest[i] = oldest[i+1]
+		}
+	}
+	for call, i := 0, 0; ; call++ {
+		before := i
+		for i < len(plan) && plan[i].Settled(next, time.Duration(settings.Settle)) {
+			plan[i].call = call
+			i++
+		}
+		if i == len(plan) {
+			return
+		}
+		next = oldest[i].Add(time.Duration(settings.Delay))
+		if soonest := plan[i].Newest.Add(time.Duration(settings.Settle)); i == before && soonest.After(next) {
+			next = soonest // ranges wider than D - S: nothing settles by their due time
+		}
+	}
+}
+
+// merge sorts plan and merges neighbours of one source and call.
+func merge(plan []scheduled) []scheduled {
+	slices.SortStableFunc(plan, func(a, b scheduled) int { return a.Range.Compare(b.Range) })
+	merged := plan[:0]
+	for _, p := range plan {
+		if n := len(merged); n > 0 && merged[n-1].Source.Same(p.Source) && merged[n-1].call == p.call {
+			merged[n-1].Range = merged[n-1].merge(p.Range)
+			continue
+		}
+		merged = append(merged, p)
+	}
+	return merged
 }
 
 // merge returns one range that stands for both; r.First must not be below.
@@ -238,15 +279,43 @@ func (r Range) merge(q Range) Range {
 	return r
 }
 
-// Known reports whether r is a redelivery: it lies within one of the known
-// ranges. A range that only overlaps known ones is not known, even if they seem
-// to make it up together: bridges cut their signals differently, and what looks
-// like a sum of known parts may hold a change that is new. Taking it as new
-// costs a row check at most.
-func Known(known []Range, r Range) bool {
-	return slices.ContainsFunc(known, func(k Range) bool {
-		return k.Contains(r.Source, r.First) && k.Contains(r.Source, r.Last)
+// Known tells redeliveries. The zero value knows nothing.
+type Known struct {
+	ranges []Range // sorted; none lies within another, so both ends ascend
+}
+
+// NewKnown knows ranges.
+func NewKnown(ranges []Range) *Known {
+	k := &Known{}
+	for _, r := range ranges {
+		k.Add(r)
+	}
+	return k
+}
+
+// Add reports whether r is new, and knows it from now on. It is a redelivery if it
+// lies within one of the known ranges. A range that only overlaps known ones is
+// new, even if they seem to make it up together: bridges cut their signals
+// differently, and what looks like a sum of known parts may hold a change that is
+// new. Taking it as new costs a row check at most.
+func (k *Known) Add(r Range) bool {
+	// The first that begins behind r's beginning, and the one before it, whose end
+	// lies farther than that of any other which begins no later.
+	i, _ := slices.BinarySearchFunc(k.ranges, r, func(k, r Range) int {
+		return cmp.Or(k.Source.Compare(r.Source), k.First.Compare(r.First), -1)
 	})
+	if i > 0 && k.ranges[i-1].Contains(r.Source, r.First) && k.ranges[i-1].Contains(r.Source, r.Last) {
+		return false
+	}
+	from, to := i, i // what lies within r
+	for from > 0 && r.Contains(k.ranges[from-1].Source, k.ranges[from-1].First) {
+		from--
+	}
+	for to < len(k.ranges) && r.Contains(k.ranges[to].Source, k.ranges[to].Last) {
+		to++
+	}
+	k.ranges = slices.Replace(k.ranges, from, to, r)
+	return true
 }
 
 // Advance returns through after a call covered the covered ranges while pending
