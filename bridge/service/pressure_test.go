@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 )
@@ -31,9 +32,19 @@ func TestTemporalThatRefusesForAMinutePausesFetching(t *testing.T) {
 					}
 					return nil
 				})
+				var fetches atomic.Int64
+				w.cluster.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+					w.cluster.KeepControl()
+					fetches.Add(1)
+					return nil, nil, false
+				})
 				const changes = 4000
 				w.produce(changes)
-				time.Sleep(time.Minute)
+				time.Sleep(30 * time.Second)
+				fetched := fetches.Load()
+				require.Positive(t, fetched)
+				time.Sleep(30 * time.Second)
+				require.Equal(t, fetched, fetches.Load(), "nothing is fetched")
 				status := b.Status()
 				require.Equal(t, partitions, status.PausedPartitions)
 				require.Equal(t, 200, status.BufferRecords)

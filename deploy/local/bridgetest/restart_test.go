@@ -60,6 +60,20 @@ func TestRestartWakesNobody(t *testing.T) {
 	if *long {
 		accounts, delay = 2000, 2*time.Minute
 	}
+	// It proves something only where all was signalled again before it was due;
+	// a machine that is slow gets more time for that.
+	for try := 1; !restartWakesNobody(t, accounts, delay); try++ {
+		if try == 3 {
+			t.Fatal("never was everything signalled by both bridges before it was due")
+		}
+		delay *= 3
+	}
+}
+
+// restartWakesNobody reports whether both bridges have signalled every account
+// before it was due.
+func restartWakesNobody(t *testing.T, accounts int, delay time.Duration) bool {
+	t.Helper()
 	backoff := delay + 8*time.Second // it begins a little earlier
 	p := preparePipeline(t, "restart", 1, "SETTLE_DELAY="+delay.String(), "KAFKA_SESSION_TIMEOUT=6s")
 	key := func(i int) string { return fmt.Sprint("account-", i) }
@@ -158,7 +172,8 @@ func TestRestartWakesNobody(t *testing.T) {
 	if early != 0 {
 		t.Errorf("%d of %d runs were woken early", early, accounts)
 	}
-	if twice != accounts || backedOff != accounts-startDelay {
-		t.Errorf("%d of %d were signalled by both bridges while they waited, %d backed off: that proves too little", twice, accounts, backedOff)
+	if backedOff != accounts-startDelay {
+		t.Errorf("%d backed off, want %d", backedOff, accounts-startDelay)
 	}
+	return twice == accounts
 }
