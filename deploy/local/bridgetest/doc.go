@@ -1,7 +1,10 @@
 // Package bridgetest holds what the bridge, or a part of it, has to survive from
 // a real Temporal server: runs that end in every way there is, a frontend that
-// allows few long polls, records of which somebody asks what became of them.
+// allows few long polls, a restart with many accounts waiting, everything that a
+// change can wait for, an account that changes all the time, records of which
+// somebody asks what became of them.
 //
 // One stack serves all tests. Its frontend allows longPolls long polls per
-// namespace and method, a tenth of the default.
+// namespace and method, a tenth of the default. What takes minutes runs with -long
+// only.
 package bridgetest
