@@ -94,11 +94,7 @@ func (a *account) pace(least time.Duration) time.Duration {
 	if t.start.Due.Before(since) { // adopted, and overdue by then
 		since = t.start.Due
 	}
-	pace := a.lastSent.Sub(since) / 50
-	if t.start.Input.Parked() {
-		pace = min(pace, parkedPace)
-	}
-	return max(least, pace)
+	return max(least, a.lastSent.Sub(since)/50)
 }
 
 // nextCall predicts when the run that will take the backlog makes its call. How

@@ -22,12 +22,11 @@ const (
 	// keepIdle is how long after its last signal an account is remembered that has
 	// nothing under way: for the pace of its signals, and so that how its parked
 	// run began is not read again for each.
+	//
+	// Then it has a turn, and so the changes of a parked account, which are done
+	// once its run has them, hold the watermark no longer than that. In an outage,
+	// which a parked run outlasts, it takes a week to 10,000 signals.
 	keepIdle = time.Minute
-	// parkedPace is the most by which the age of a parked run slows signals down:
-	// its account's changes are done once it has them, and until then the watermark
-	// waits. At this pace it takes a week to 10,000 signals, and a parked run lasts
-	// as long as an outage does.
-	parkedPace = time.Minute
 
 	minRetry = 100 * time.Millisecond
 	maxRetry = 10 * time.Second

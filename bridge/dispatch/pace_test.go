@@ -67,7 +67,7 @@ func TestParkedAccountDoesNotHoldTheWatermark(t *testing.T) {
 			pass(500 * time.Millisecond) // while the account is remembered
 			b.change(t, "alice")
 			pass(time.Minute + time.Second)
-			require.EqualValues(t, 2*i+2, b.watermark())
+			require.EqualValues(t, 2*i+2, b.watermark(), "2% of ten days are hours")
 		}
 	})
 }
