@@ -46,7 +46,8 @@ func TestRecordedHistories(t *testing.T) {
 }
 
 // TestVersionsBefore holds the histories of versions that have been deployed: to
-// record again over them, or to drop them, would hide what they find.
+// record again over them, or to drop them, would hide what they find. What is
+// recorded is added here.
 func TestVersionsBefore(t *testing.T) {
 	all := recorded(t)
 	for version, files := range map[string]int{"2026-11-30-93e4594": 16, "2026-11-30-cd5b43e": 1, "2026-11-30-1df40f9": 5, "2026-11-30-8f5bc4a": 24} {

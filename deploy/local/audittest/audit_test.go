@@ -193,6 +193,7 @@ func (p *pipeline) noAccountData(t *testing.T) {
 			plain := string(text) + payloads(t, text)
 			require.NotContains(t, plain, "example.com")
 			require.NotContains(t, plain, "\"city\"")
+			require.NotRegexp(t, "[0-9a-f]{64}", plain, "a payload's whole hash")
 			if strings.Contains(plain, "\"account\":\"account-") {
 				keys++
 			}

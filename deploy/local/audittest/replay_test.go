@@ -158,6 +158,7 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, 60, r.Counts.Replayed)
 	require.Contains(t, p.command("worker", "histories", "verify"), "Replay closed")
 	require.Contains(t, p.command("worker", "audit", all[0]), "replay drill, asked for by ada")
+	t.Run("privacy", p.noAccountData)
 }
 
 // TestReplayOfAccounts: named accounts, one that fails for good, one that has a
