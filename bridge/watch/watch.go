@@ -95,8 +95,9 @@ type Watcher struct {
 	evicted *watch            // in polls still, but told to make room
 	reads   map[*watch]struct{}
 	open    int
-	// places is how many long polls there may be: WATCHERS, or fewer while the
-	// frontend, whose cap all bridges share, has refused some.
+	// places is how many long polls there may be: WATCHERS, or fewer, even none,
+	// while the frontend, whose cap all bridges share, has refused some. One more
+	// is tried every growEvery.
 	places  int
 	grownAt time.Time // when places last changed
 	warned  time.Time // when that was last logged
@@ -220,6 +221,9 @@ func (w *Watcher) dispatch(ctx context.Context, group *sync.WaitGroup) time.Dura
 	if rest := time.Until(w.errors.restUntil); rest > 0 {
 		return min(rest, time.Second)
 	}
+	if now := time.Now(); w.places < w.config.Watchers && now.Sub(w.grownAt) >= growEvery {
+		w.places, w.grownAt = w.places+1, now
+	}
 	for {
 		now := time.Now()
 		next, at, ok := w.fresh.Peek()
@@ -296,7 +300,7 @@ func (w *Watcher) evict(now time.Time) bool {
 			longest = candidate
 		}
 	}
-	if now.Sub(longest.lookedAt) < patience {
+	if longest == nil || now.Sub(longest.lookedAt) < patience {
 		return false
 	}
 	w.evicted = longest
@@ -319,7 +323,8 @@ func (w *Watcher) poll(ctx context.Context, group *sync.WaitGroup, target *watch
 		end, err := w.look(polling, target, true)
 		w.mu.Lock()
 		delete(w.polls, target)
-		if w.adapt(err) {
+		if refused(err) {
+			w.shrink()
 			err = errNoPlace
 		}
 		if w.evicted == target {
@@ -350,25 +355,23 @@ func (w *Watcher) read(ctx context.Context, group *sync.WaitGroup, target *watch
 	})
 }
 
-// adapt fits the number of places to what the frontend allows, given how a poll
-// has ended, and reports whether it was refused for lack of a place. The caller
-// holds mu.
-func (w *Watcher) adapt(err error) (refused bool) {
-	now := time.Now()
+// refused reports whether a poll ended for lack of a place at the frontend.
+func refused(err error) bool {
 	exhausted := (*serviceerror.ResourceExhausted)(nil)
-	if errors.As(err, &exhausted) && exhausted.Cause == enumspb.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT {
-		w.places, w.grownAt = max(1, min(w.places, len(w.polls))), now
-		if now.Sub(w.warned) >= warnEvery {
-			w.warned = now
-			w.logger.Warn("Temporal's frontend allows no more long polls; lower WATCHERS, or raise frontend.namespaceCount there",
-				"WATCHERS", w.config.Watchers, "using", w.places)
-		}
-		return true
+	return errors.As(err, &exhausted) && exhausted.Cause == enumspb.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT
+}
+
+// shrink makes do with the places that are taken, after a poll was refused: down
+// to none, or the refused run would be polled again at once, and so for ever. The
+// caller holds mu.
+func (w *Watcher) shrink() {
+	now := time.Now()
+	w.places, w.grownAt = min(w.places, len(w.polls)), now
+	if now.Sub(w.warned) >= warnEvery {
+		w.warned = now
+		w.logger.Warn("Temporal's frontend allows no more long polls; lower WATCHERS, or raise frontend.namespaceCount there",
+			"WATCHERS", w.config.Watchers, "using", w.places)
 	}
-	if err == nil && w.places < w.config.Watchers && now.Sub(w.grownAt) >= growEvery {
-		w.places, w.grownAt = w.places+1, now
-	}
-	return false
 }
 
 func (w *Watcher) look(ctx context.Context, target *watch, wait bool) (*run.End, error) {

@@ -29,10 +29,11 @@ type temporal struct {
 	most     int                      // long polls at a time
 	reads    int
 	failures int // requests to answer with an error first
-	cap      int // long polls that the frontend allows, 0 for any number
+	cap      int // long polls that the frontend allows, 0 for any number, -1 for none
 	refused  int
 	hang     chan struct{} // requests wait for it, whatever their context says
 	broken   string        // run that cannot be read
+	gone     string        // run that Temporal does not have any more
 	silent   bool          // requests are not answered
 }
 
@@ -67,7 +68,11 @@ func (f *temporal) End(ctx context.Context, _, runID string, wait bool) (*run.En
 		<-hang
 		return nil, ctx.Err()
 	}
-	if wait && f.cap > 0 && f.polls == f.cap {
+	if f.gone == runID {
+		f.mu.Unlock()
+		return nil, run.ErrGone
+	}
+	if wait && f.cap != 0 && f.polls >= f.cap {
 		f.refused++
 		f.mu.Unlock()
 		return nil, serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT, "namespace count limit exceeded")
@@ -212,39 +217,6 @@ func TestStuckRunsDoNotHideOthers(t *testing.T) {
 	})
 }
 
-// TestFrontendCapBelowWatchers: half of the places are refused, and the runs that
-// move are still seen at once.
-func TestFrontendCapBelowWatchers(t *testing.T) {
-	inWatcher(t, 40, func(f *temporal, w *watch.Watcher) {
-		r := &reports{at: map[string]time.Time{}}
-		f.cap = 20
-		for i := range 200 {
-			w.Add(r.target(fmt.Sprint("stuck-", i), time.Now()))
-		}
-		time.Sleep(time.Minute)
-		ended := map[string]time.Time{}
-		for i := range 60 {
-			id := fmt.Sprint("moving-", i)
-			w.Add(r.target(id, time.Now().Add(100*time.Millisecond)))
-			time.Sleep(time.Second)
-			ended[id] = time.Now()
-			close(f.run(id))
-		}
-		time.Sleep(time.Minute)
-		late := 0
-		for id, at := range ended {
-			if r.at[id].Sub(at) > time.Second {
-				late++
-			}
-		}
-		require.LessOrEqual(t, late, 3, "p95 within a second")
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		require.Less(t, f.refused, 100, "a refused place is not asked for all the time")
-		require.Equal(t, 20, f.most)
-	})
-}
-
 // TestHangingRequestsAreNoTurns: the loop goes round, but nothing comes back.
 func TestHangingRequestsAreNoTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -277,6 +249,17 @@ func TestStuckRunsAreSeenToo(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		require.Equal(t, 200, r.count())
+	})
+}
+
+func TestRunThatIsGoneHasEnded(t *testing.T) {
+	inWatcher(t, 4, func(f *temporal, w *watch.Watcher) {
+		f.gone = "a"
+		var end run.End
+		w.Add(watch.Target{WorkflowID: "w", RunID: "a", Due: time.Now(), Report: func(e run.End) { end = e }})
+		synctest.Wait()
+		require.Equal(t, "gone", end.Broken)
+		require.Zero(t, w.Open())
 	})
 }
 

@@ -1,0 +1,72 @@
+package watch_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quiesce-io/quiesce/bridge/watch"
+)
+
+// TestFrontendCapBelowWatchers: half of the places are refused, and the runs that
+// move are still seen at once.
+func TestFrontendCapBelowWatchers(t *testing.T) {
+	inWatcher(t, 40, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		f.cap = 20
+		for i := range 200 {
+			w.Add(r.target(fmt.Sprint("stuck-", i), time.Now()))
+		}
+		time.Sleep(time.Minute)
+		ended := map[string]time.Time{}
+		for i := range 60 {
+			id := fmt.Sprint("moving-", i)
+			w.Add(r.target(id, time.Now().Add(100*time.Millisecond)))
+			time.Sleep(time.Second)
+			ended[id] = time.Now()
+			close(f.run(id))
+		}
+		time.Sleep(time.Minute)
+		late := 0
+		for id, at := range ended {
+			if r.at[id].Sub(at) > time.Second {
+				late++
+			}
+		}
+		require.LessOrEqual(t, late, 3, "p95 within a second")
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		require.Less(t, f.refused, 100, "a refused place is not asked for all the time")
+		require.Equal(t, 20, f.most)
+	})
+}
+
+// TestNoPlaceAtAll: all places are other bridges'. Then the ends are read, and
+// nobody asks for places in a storm; once there are some again, all are used.
+func TestNoPlaceAtAll(t *testing.T) {
+	inWatcher(t, 40, func(f *temporal, w *watch.Watcher) {
+		f.cap = -1
+		r := &reports{at: map[string]time.Time{}}
+		for i := range 10 {
+			id := fmt.Sprint("ended-", i)
+			close(f.run(id))
+			w.Add(r.target(id, time.Now()))
+		}
+		for i := range 200 {
+			w.Add(r.target(fmt.Sprint("stuck-", i), time.Now()))
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, 10, r.count())
+		f.mu.Lock()
+		require.Zero(t, f.most)
+		require.Less(t, f.refused, 40+20, "each place once, then one in five seconds")
+		f.cap = 0
+		f.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		require.Equal(t, 40, f.most)
+	})
+}
