@@ -95,9 +95,9 @@ func (x *GRPC) Close() {
 }
 
 // rules returns what a request of the method has to wait for, nil if nothing,
-// and says to whoever waits that it has come; why it is refused, nil if it is
-// not; and what its answers pass.
-func (x *GRPC) rules(method string) (release <-chan struct{}, refused error, change func([]byte) []byte) {
+// and says to whoever waits that it has come; what its answers pass; and why it
+// is refused, nil if it is not.
+func (x *GRPC) rules(method string) (release <-chan struct{}, change func([]byte) []byte, refused error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.refuse != nil {
@@ -111,13 +111,13 @@ func (x *GRPC) rules(method string) (release <-chan struct{}, refused error, cha
 		}
 		release = x.release
 	}
-	return release, refused, x.change[method]
+	return release, x.change[method], refused
 }
 
 // handle forwards one call of any kind, message by message.
 func (x *GRPC) handle(_ any, down grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(down)
-	release, refused, change := x.rules(path.Base(method))
+	release, change, refused := x.rules(path.Base(method))
 	if refused != nil {
 		return refused
 	}
