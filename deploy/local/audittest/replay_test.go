@@ -124,7 +124,11 @@ func TestReplay(t *testing.T) {
 	time.Sleep(3 * time.Second) // longer than an account takes
 	require.Len(t, p.replayed("drill"), rest, "nothing moves any more")
 	require.Less(t, rest, 60)
-	require.Equal(t, rest, p.show("drill").Progress.Counts.Synced, "the slice came back with its progress")
+	// The slice came back with its progress; the few accounts whose end it did not
+	// wait for are looked at after it is resumed.
+	synced := p.show("drill").Progress.Counts.Synced
+	require.GreaterOrEqual(t, synced, rest-6)
+	require.LessOrEqual(t, synced, rest)
 	p.command("bridge", "replay", "resume", "drill")
 	p.await("it is done", func() bool { return p.show("drill").Status == "completed" })
 
