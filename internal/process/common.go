@@ -127,7 +127,7 @@ func Unreached(address, namespace string, err error) error {
 	case errors.As(err, &missing):
 		return err
 	case errors.As(err, &denied), status.Code(errors.Unwrap(err)) == codes.Unauthenticated:
-		return fmt.Errorf("Temporal at TEMPORAL_ADDRESS=%s refuses us in TEMPORAL_NAMESPACE=%s: check TEMPORAL_API_KEY or TEMPORAL_TLS_*, and what they may do there: %w",
+		return fmt.Errorf("refused by Temporal at TEMPORAL_ADDRESS=%s, TEMPORAL_NAMESPACE=%s: check TEMPORAL_API_KEY or TEMPORAL_TLS_*, and what they may do there: %w",
 			address, namespace, err)
 	}
 	return fmt.Errorf("no answer from Temporal at TEMPORAL_ADDRESS=%s: start it, or name another: %w", address, err)
