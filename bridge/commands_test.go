@@ -1,11 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,29 +12,12 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// invoke runs a command with the given environment and returns what it printed.
 func invoke(t *testing.T, environment map[string]string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	code = process.Run(context.Background(), "bridge", args, commands(), func(name string) (string, bool) {
-		value, ok := environment[name]
-		return value, ok
-	}, &out, &errs)
-	return out.String(), errs.String(), code
+	return processtest.Invoke("bridge", commands(), environment, args...)
 }
 
-// TestReference holds the output of config against its golden file, which is the
-// reference of all settings.
-func TestReference(t *testing.T) {
-	got, _, _ := invoke(t, nil, "config")
-	file := filepath.Join("testdata", "config.golden")
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got)
-}
+func TestReference(t *testing.T) { processtest.RequireReference(t, "bridge", commands(), *update) }
 
 func TestLeaseOfABatch(t *testing.T) {
 	stdout, stderr, code := invoke(t, nil, "lease", "--batch", "500", "--timeout", "2s", "--overhead", "100ms")
