@@ -22,6 +22,7 @@ func (a *Activities) RecordDiscard(ctx context.Context, in contract.Discarded) e
 		Account: in.Account,
 		ID:      fmt.Sprintf("%s/discard-%d", activity.GetInfo(ctx).WorkflowExecution.RunID, in.Number),
 		Dropped: in.Dropped, Operator: in.Operator, Reason: in.Reason, At: in.At, Tries: in.Tries,
+		ReplayID: in.ReplayID,
 	})
 	switch {
 	case err == nil:

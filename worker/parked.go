@@ -61,7 +61,7 @@ func parkedCommands(common *process.Common) []process.Command {
 			}),
 		command("discard [ACCOUNT]", "Give up the pending changes of a parked account, or of all that the filters choose.",
 			"Drops the changes that it prints, or, with --from, those in the output of `parked list --json`; never\n"+
-				"changes that came later. The sync log records who and why, and the account is released: its next\n"+
+				"changes that came later. Replays that want a call of the account are given up with them. The sync log records who and why, and the account is released: its next\n"+
 				"change is synced as usual.", flags.discard,
 			func(ctx context.Context, i *process.Invocation, accounts *parked.Accounts) error {
 				return discardParked(ctx, i, accounts, flags)
@@ -307,6 +307,9 @@ func showParked(ctx context.Context, i *process.Invocation, accounts *parked.Acc
 		a.Failure.Last.Format(time.RFC3339), a.Failure.Class, a.Failure.Reason, a.NextTry.Format(time.RFC3339))
 	for _, r := range a.Pending {
 		fmt.Fprintf(i.Stdout, "pending       %s@%d to %d: %d changes\n", r.Source, r.First.Offset, r.Last.Offset, r.Count)
+	}
+	for _, id := range a.Replays {
+		fmt.Fprintf(i.Stdout, "replay        %s\n", id)
 	}
 	return nil
 }

@@ -17,6 +17,10 @@ const (
 	parkedPriority = 5
 )
 
+// discardWhenFenced: an order to discard that came during an attempt which was
+// fenced used to be lost.
+const discardWhenFenced = "discard-when-fenced"
+
 // AccountSync is one sync of one account. It is registered twice, as
 // [contract.AccountSync] and, for accounts that have been set aside, as
 // [contract.ParkedAccountSync]; Register does both.
@@ -28,7 +32,7 @@ func AccountSync(ctx workflow.Context, in contract.AccountSyncInput) (contract.A
 		account:  in.Account,
 		pending:  in.Pending,
 		failure:  in.Failure,
-		settings: in.Settings,
+		settings: in.Settings.OrDefault(),
 		changes:  workflow.GetSignalChannel(ctx, contract.SignalChanges),
 		retry:    workflow.GetSignalChannel(ctx, contract.SignalRetry),
 		giveUp:   workflow.GetSignalChannel(ctx, contract.SignalDiscard),
@@ -132,7 +136,7 @@ func (r *accountRun) tries() int {
 func (r *accountRun) drain() {
 	known := contract.NewKnown(r.pending)
 	for signal := range arrived[contract.Changes](r.changes) {
-		r.settings = signal.Settings
+		r.settings = signal.Settings.OrDefault()
 		for _, changes := range signal.Ranges {
 			if known.Add(changes) {
 				r.pending = append(r.pending, changes)
@@ -183,6 +187,12 @@ func (r *accountRun) activityContext(ctx workflow.Context) workflow.Context {
 func (r *accountRun) synced(ctx workflow.Context, result contract.SyncResult, served []contract.ReplayRequest) (contract.AccountSyncResult, error) {
 	r.drain()
 	if result.Outcome == contract.OutcomeFenced {
+		if len(r.discards) > 0 && workflow.GetVersion(ctx, discardWhenFenced, workflow.DefaultVersion, 1) == 1 {
+			r.discard(ctx)
+			if r.nothingToDo() {
+				return contract.AccountSyncResult{Outcome: contract.OutcomeDiscarded}, nil
+			}
+		}
 		// A newer call has written. Its row says what it covers; the next run
 		// asks it.
 		return contract.AccountSyncResult{}, r.continueAsNew(ctx, nil, nil, 0)

@@ -342,6 +342,28 @@ func TestLostWorkersAreNobodysFault(t *testing.T) {
 	}
 }
 
+// TestAPanicIsNobodysFault: one that Sync did not catch is a fault of the build and
+// meets everybody. Its text, which may hold anything, goes nowhere.
+func TestAPanicIsNobodysFault(t *testing.T) {
+	in := fresh()
+	in.Pending = []contract.Range{change(1, at(0))}
+	for i := range 2 * settings.ParkAfter {
+		tried := 0
+		r := newRun(t, at(float64(100+i)), nil)
+		r.env.OnActivity(contract.Sync, mock.Anything, mock.Anything).Return(
+			func(context.Context, contract.SyncInput) (contract.SyncResult, error) {
+				tried++
+				panic("secret payload")
+			})
+		kind, next, _ := r.continued(t, in)
+		require.Equal(t, 1, tried, "the workflow counts attempts, so the server must not repeat them")
+		require.Equal(t, contract.AccountSync, kind)
+		require.Equal(t, "attempt ended without a verdict", next.Failure.Reason)
+		require.Equal(t, i+1, next.Failure.Lost)
+		in = next
+	}
+}
+
 func TestParkedAccountTakesChangesAndStaysSmall(t *testing.T) {
 	in := fresh()
 	in.Pending = []contract.Range{change(1, at(0))}
@@ -405,6 +427,25 @@ func TestTenThousandSignalsAreDrainedAtOnce(t *testing.T) {
 	result := r.completed(t, in)
 	require.Len(t, result.Covered, 1)
 	require.Equal(t, 10_001, contract.Count(result.Covered))
+}
+
+// Somebody retried a parked account that had just recovered, which started a run
+// with nothing in its input, and a replay joined it.
+func TestARunWithoutSettingsTakesTheDefaults(t *testing.T) {
+	r := newRun(t, at(0), calledAt)
+	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(contract.SignalRetry, nil) }, 0)
+	r.env.RegisterDelayedCallback(func() {
+		r.env.SignalWorkflow(contract.SignalReplay, contract.ReplayRequest{ID: "r1"})
+	}, 0)
+	require.Equal(t, []string{"r1"}, r.completed(t, contract.AccountSyncInput{Account: "alice"}).Replayed.IDs)
+	require.Equal(t, contract.DefaultSettings(), r.seen[0].Settings)
+
+	r = newRun(t, at(30), calledAt)
+	r.env.RegisterDelayedCallback(func() {
+		r.env.SignalWorkflow(contract.SignalChanges, contract.Changes{Ranges: []contract.Range{change(1, at(0))}})
+	}, 0)
+	r.completed(t, contract.AccountSyncInput{Account: "alice"})
+	require.Equal(t, at(30), r.seen[0].NotBefore)
 }
 
 func TestRetryOfAnIdleAccountCompletes(t *testing.T) {

@@ -28,13 +28,15 @@ func (r *accountRun) discard(ctx workflow.Context) {
 		decision := r.discards[0]
 		r.discards = r.discards[1:]
 		left, dropped := contract.Without(r.pending, decision.Ranges)
-		if !r.parked || len(dropped) == 0 {
+		replays, givenUp := contract.WithoutReplays(r.replays, decision.Replays)
+		if !r.parked || len(dropped)+len(givenUp) == 0 {
 			workflow.GetLogger(ctx).Info("nothing to discard", "account", r.account, "operator", decision.Operator)
 			continue
 		}
 		err := workflow.ExecuteActivity(recordContext(ctx), contract.RecordDiscard, contract.Discarded{
 			Account: r.account, Number: r.discarded + 1, Dropped: dropped,
 			Operator: decision.Operator, Reason: decision.Reason, At: workflow.Now(ctx), Tries: r.tries(),
+			ReplayID: contract.ReplayIDs(givenUp),
 		}).Get(ctx, nil)
 		if err != nil { // refused, or the run is cancelled: nothing is dropped
 			workflow.GetLogger(ctx).Error("discard is not on record, so nothing is dropped", "account", r.account, "error", err)
@@ -42,9 +44,9 @@ func (r *accountRun) discard(ctx workflow.Context) {
 			continue
 		}
 		r.discarded++
-		r.pending = left
+		r.pending, r.replays = left, replays
 		workflow.GetLogger(ctx).Warn("changes discarded", "account", r.account,
-			"changes", contract.Count(dropped), "operator", decision.Operator, "reason", decision.Reason)
+			"changes", contract.Count(dropped), "replays", len(givenUp), "operator", decision.Operator, "reason", decision.Reason)
 		r.drain()
 	}
 }

@@ -61,6 +61,50 @@ func TestDiscardDuringAnAttemptThatFails(t *testing.T) {
 	require.Equal(t, []int64{2}, offsets(next.Pending))
 }
 
+// A newer call has written meanwhile, which covers nothing here and serves no order.
+func TestDiscardDuringAnAttemptThatIsFenced(t *testing.T) {
+	fenced := func(given ...contract.Range) *run {
+		r, _ := discarding(t, nil)
+		r.env.OnActivity(contract.Sync, mock.Anything, mock.Anything).After(5*time.Second).Return(
+			contract.SyncResult{Outcome: contract.OutcomeFenced, CalledAt: at(4000)}, nil)
+		r.giveUp(time.Second, given...)
+		return r
+	}
+	_, in := discarding(t, nil)
+	r := fenced(in.Pending...)
+	require.Equal(t, contract.OutcomeDiscarded, r.completed(t, in).Outcome)
+	require.Equal(t, []int64{1, 2}, offsets(r.recorded[0].Dropped))
+
+	r = fenced(in.Pending[0])
+	_, next, wait := r.continued(t, in)
+	require.Equal(t, []int64{2}, offsets(next.Pending))
+	require.Zero(t, wait)
+	require.Len(t, r.recorded, 1)
+}
+
+// An account that is parked with nothing but replays would stay so for ever. Those
+// that the operator was shown are given up, and no others.
+func TestDiscardReleasesAnAccountFromReplays(t *testing.T) {
+	parkedWith := func(do answer, ids ...string) (*run, contract.AccountSyncInput) {
+		r, in := discarding(t, do)
+		in.Pending = nil
+		for _, id := range ids {
+			in.Replays = append(in.Replays, contract.ReplayRequest{ID: id})
+		}
+		r.env.RegisterDelayedCallback(func() {
+			r.env.SignalWorkflow(contract.SignalDiscard, contract.Discard{Replays: []string{"r1", "r2"}, Operator: "ada", Reason: "gone"})
+		}, 0)
+		return r, in
+	}
+	r, in := parkedWith(nil, "r1", "r2")
+	require.Equal(t, contract.OutcomeDiscarded, r.completed(t, in).Outcome)
+	require.Equal(t, []contract.Discarded{{Account: "alice", Number: 1, Operator: "ada", Reason: "gone", At: at(4000), Tries: 3, ReplayID: "r1,r2"}}, r.recorded)
+
+	r, in = parkedWith(calledAt, "r1", "r3")
+	require.Equal(t, []string{"r3"}, r.completed(t, in).Replayed.IDs)
+	require.Equal(t, "r1", r.recorded[0].ReplayID)
+}
+
 func TestSignalWhileADiscardIsRecordedIsNotLost(t *testing.T) {
 	r, in := discarding(t, calledAt)
 	r.env.OnActivity(contract.RecordDiscard, mock.Anything, mock.Anything).After(5 * time.Second).Return(nil)

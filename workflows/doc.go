@@ -25,7 +25,8 @@
 // that closes the run.
 //
 // Code here is replayed: it imports the workflow SDK, the contract and pure
-// packages only, and every change of behaviour goes through
-// [workflow.GetVersion]. Recorded histories under testdata are replayed by the
-// tests.
+// packages only. A change of which commands a run gives, or in which order, goes
+// through [workflow.GetVersion], where the run has anything left to do by then or
+// its closed history would replay differently; what only changes a command's input
+// needs none. Recorded histories under testdata are replayed by the tests.
 package workflows

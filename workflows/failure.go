@@ -41,11 +41,10 @@ func classify(err error, now time.Time) contract.FailedAttempt {
 			Reason: "attempt outlived its lease: " + timeout.TimeoutType().String(),
 		}
 	}
-	// A panic, or an answer that this version does not understand.
-	return contract.FailedAttempt{
-		Class: contract.ClassTransient, At: now, Charged: true,
-		Reason: "sync ended unexpectedly: " + err.Error(),
-	}
+	// A panic that Sync did not catch, or an answer that this version does not
+	// understand: a fault of a build, which meets everybody. Its text may hold
+	// anything.
+	return contract.FailedAttempt{Class: contract.ClassLease, At: now, Reason: "attempt ended without a verdict"}
 }
 
 // nextFailure adds a failed attempt to what the account carries already.

@@ -15,7 +15,7 @@ import (
 // ID until it succeeds. Errors are [*Error].
 func (s *Store) Discard(ctx context.Context, d Discard) error {
 	const op = "record discard"
-	sources, err := json.Marshal(d.Dropped)
+	sources, err := json.Marshal(append([]contract.Range{}, d.Dropped...)) // [], not null
 	if err != nil {
 		return refused(op, "changes cannot be encoded")
 	}
@@ -25,6 +25,7 @@ func (s *Store) Discard(ctx context.Context, d Discard) error {
 		"Changes": int64(contract.Count(d.Dropped)), "Sources": string(sources),
 		"OldestChangeAt": oldest, "NewestChangeAt": newest, "Tries": int64(d.Tries),
 		"Outcome": string(contract.OutcomeDiscarded), "Operator": d.Operator, "Reason": d.Reason,
+		"ReplayId": optional(d.ReplayID),
 	}))
 }
 

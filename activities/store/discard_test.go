@@ -48,8 +48,13 @@ func TestDiscardIsOnRecordOnce(t *testing.T) {
 	require.Equal(t, []time.Time{at(3), at(7)}, []time.Time{oldest.UTC(), newest.UTC()})
 	require.Equal(t, `{"v":1}`, cell[string](t, s, "Payload"), "the row is as it was")
 
-	d.ID = "run/discard-2"
+	d.ID, d.Dropped, d.ReplayID = "run/discard-2", nil, "r1,r2" // nothing but replays
 	require.NoError(t, s.Discard(t.Context(), d))
+	var replays string
+	require.NoError(t, s.Client().Single().Query(t.Context(), spanner.NewStatement(`SELECT Sources, ReplayId FROM AccountSyncs WHERE SyncId = 'run/discard-2'`)).Do(func(r *spanner.Row) error {
+		return r.Columns(&sources, &replays)
+	}))
+	require.Equal(t, []string{"[]", "r1,r2"}, []string{sources, replays})
 	require.Equal(t, []string{"written", "discarded", "discarded"}, logged(t, s), "another decision")
 	d.Account = string(make([]byte, 600))
 	require.True(t, errors.Is(s.Discard(t.Context(), d), ErrRefused))

@@ -59,6 +59,7 @@ type Discard struct {
 	Operator, Reason string
 	At               time.Time // in Temporal's clock
 	Tries            int       // how many attempts had failed
+	ReplayID         string    // replays that were given up, "" for none
 }
 
 // rowColumns are the columns of Accounts that make a [Row], in its order.

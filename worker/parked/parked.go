@@ -33,8 +33,10 @@ type Account struct {
 	FirstAt    time.Time        `json:"first_change_at"`
 	NextTry    time.Time        `json:"next_try"`
 	Failure    contract.Failure `json:"failure"`
-	// Pending are those changes: what Discard drops.
+	// Pending are those changes, and Replays the IDs of replays that want a call:
+	// what Discard drops.
 	Pending []contract.Range `json:"pending"`
+	Replays []string         `json:"replays,omitempty"`
 }
 
 // Filter chooses accounts. The zero Filter chooses all.
@@ -125,12 +127,14 @@ func (a *Accounts) RetryShown(ctx context.Context, account Account) error {
 	return nil
 }
 
-// Discard has the changes dropped that account shows as pending, and no others,
-// and puts on record who wanted that and why. The account's run carries it out
+// Discard has the changes dropped that account shows as pending, and the replays
+// that it shows, and no others, and puts on record who wanted that and why. The account's run carries it out
 // once a worker takes it up: the row of the sync log comes first. It does nothing
 // if the account is not parked any more by then.
 func (a *Accounts) Discard(ctx context.Context, account Account, operator, reason string) error {
-	err := a.wake(ctx, account, contract.SignalDiscard, contract.Discard{Ranges: account.Pending, Operator: operator, Reason: reason})
+	err := a.wake(ctx, account, contract.SignalDiscard, contract.Discard{
+		Ranges: account.Pending, Replays: account.Replays, Operator: operator, Reason: reason,
+	})
 	if err != nil {
 		return fmt.Errorf("discard %s: %w", account.WorkflowID, err)
 	}
@@ -169,6 +173,9 @@ func (a *Accounts) read(ctx context.Context, workflowID, runID string) (Account,
 		Account: in.Account, WorkflowID: workflowID, RunID: runID,
 		Changes: contract.Count(in.Pending), Failure: *in.Failure, Pending: in.Pending,
 		NextTry: event.GetEventTime().AsTime().Add(started.GetFirstWorkflowTaskBackoff().AsDuration()),
+	}
+	for _, r := range in.Replays {
+		account.Replays = append(account.Replays, r.ID)
 	}
 	if len(in.Pending) > 0 {
 		account.FirstAt = contract.FirstChange(in.Pending)

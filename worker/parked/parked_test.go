@@ -115,9 +115,9 @@ func TestFilter(t *testing.T) {
 // Both wake the run, which a plain signal would not, and a discard names the
 // changes that were shown.
 func TestRetryAndDiscardWakeTheRun(t *testing.T) {
-	c, accounts := runs(t, map[string]contract.AccountSyncInput{
-		"crm/account/alice": failing("alice", contract.ClassRefused, "400", time.Hour, change(1), change(2)),
-	})
+	in := failing("alice", contract.ClassRefused, "400", time.Hour, change(1), change(2))
+	in.Replays = []contract.ReplayRequest{{ID: "r1", Operator: "ada"}}
+	c, accounts := runs(t, map[string]contract.AccountSyncInput{"crm/account/alice": in})
 	expect := func(signal string, payload any) {
 		c.On("SignalWithStartWorkflow", mock.Anything, "crm/account/alice", signal, payload,
 			mock.MatchedBy(func(o client.StartWorkflowOptions) bool { return o.TaskQueue == "queue" && o.StartDelay == 0 }),
@@ -132,6 +132,7 @@ func TestRetryAndDiscardWakeTheRun(t *testing.T) {
 
 	a, err := accounts.Get(t.Context(), "alice")
 	require.NoError(t, err)
-	expect(contract.SignalDiscard, contract.Discard{Ranges: []contract.Range{change(1), change(2)}, Operator: "ada", Reason: "test data"})
+	require.Equal(t, []string{"r1"}, a.Replays)
+	expect(contract.SignalDiscard, contract.Discard{Ranges: []contract.Range{change(1), change(2)}, Replays: []string{"r1"}, Operator: "ada", Reason: "test data"})
 	require.NoError(t, accounts.Discard(t.Context(), a, "ada", "test data"))
 }

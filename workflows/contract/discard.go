@@ -13,13 +13,16 @@ const (
 	RecordDiscard = "RecordDiscard"
 )
 
-// Discard is an operator's decision to give up changes of a parked account.
+// Discard is an operator's decision to give up changes of a parked account, and
+// replays that want a call of it.
 type Discard struct {
 	// Ranges are the changes as the operator was shown them. Nothing else is
 	// dropped: changes that have come since stay.
-	Ranges   []Range `json:"ranges"`
-	Operator string  `json:"operator"`
-	Reason   string  `json:"reason"`
+	Ranges []Range `json:"ranges"`
+	// Replays are the IDs of the replays that the operator was shown.
+	Replays  []string `json:"replays,omitempty"`
+	Operator string   `json:"operator"`
+	Reason   string   `json:"reason"`
 }
 
 // Discarded is the input of [RecordDiscard].
@@ -33,6 +36,8 @@ type Discarded struct {
 	At       time.Time `json:"at"` // when the run took it in
 	// Tries is how many attempts had failed.
 	Tries int `json:"tries,omitempty"`
+	// ReplayID names the replays that were given up, see [ReplayIDs].
+	ReplayID string `json:"replay_id,omitempty"`
 }
 
 // Without removes from pending what was shown, and returns what is left and what
@@ -74,6 +79,19 @@ func Without(pending, shown []Range) (left, dropped []Range) {
 		}
 	}
 	return left, dropped
+}
+
+// WithoutReplays removes from requests those with an ID that was shown, and returns
+// what is left and what was given up.
+func WithoutReplays(requests []ReplayRequest, shown []string) (left, givenUp []ReplayRequest) {
+	for _, r := range requests {
+		if slices.Contains(shown, r.ID) {
+			givenUp = append(givenUp, r)
+		} else {
+			left = append(left, r)
+		}
+	}
+	return left, givenUp
 }
 
 // madeOf reports whether parts, which are sorted, have just the changes of r. The

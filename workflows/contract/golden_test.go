@@ -45,6 +45,8 @@ func TestPayloads(t *testing.T) {
 		},
 		"discard":           contract.Discard{Ranges: pending, Operator: "ada", Reason: "test data"},
 		"discarded":         contract.Discarded{Account: "alice", Number: 1, Dropped: pending, Operator: "ada", Reason: "test data", At: at(90), Tries: 6},
+		"discard-replays":   contract.Discard{Ranges: pending, Replays: []string{"r1", "r2"}, Operator: "ada", Reason: "test data"},
+		"discarded-replays": contract.Discarded{Account: "alice", Number: 1, Dropped: pending, Operator: "ada", Reason: "test data", At: at(90), Tries: 6, ReplayID: "r1,r2"},
 		"changes-versioned": contract.Changes{Ranges: []contract.Range{versioned(changes(7, 9, 11, 12.5), "42")}, Settings: settings},
 		"sync-result-versioned": contract.SyncResult{
 			Outcome: contract.OutcomeWritten, CalledAt: at(30), Version: version("2026-11-30T12:00:00.5Z"),

@@ -72,6 +72,24 @@ type Settings struct {
 	ParkAfter int `json:"park_after"`
 }
 
+// DefaultSettings are the settings of a bridge with the default configuration. A run
+// that nobody gave any lives by them: `worker parked retry`, say, can start one
+// when the account has just recovered, and a replay can join it.
+func DefaultSettings() Settings {
+	return Settings{
+		Settle: Duration(21 * time.Second), Delay: Duration(30 * time.Second),
+		AttemptLease: Duration(29250 * time.Millisecond), Heartbeat: Duration(10 * time.Second), ParkAfter: 5,
+	}
+}
+
+// OrDefault returns s, or [DefaultSettings] where there are none.
+func (s Settings) OrDefault() Settings {
+	if s == (Settings{}) {
+		return DefaultSettings()
+	}
+	return s
+}
+
 // Changes is the payload of [SignalChanges].
 type Changes struct {
 	Ranges   []Range  `json:"ranges"`
@@ -90,7 +108,7 @@ type Failure struct {
 	Count int `json:"count"`
 	// Tries is how many attempts in a row have failed, whoever's fault.
 	Tries int `json:"tries"`
-	// Lost is how many of them outlived their lease or their worker.
+	// Lost is how many of them were of [ClassLease].
 	Lost int `json:"lost,omitempty"`
 	// Since and Last are when the first and the latest of them failed.
 	Since time.Time `json:"since"`
@@ -205,7 +223,8 @@ const (
 	// ClassUnsettled is an answer that upstream itself says is older than a change
 	// that it should have settled.
 	ClassUnsettled = "unsettled"
-	// ClassLease is an attempt that outlived its lease or its worker.
+	// ClassLease is an attempt that outlived its lease or its worker, or ended
+	// without a verdict.
 	ClassLease = "lease"
 )
 
