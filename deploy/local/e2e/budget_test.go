@@ -111,7 +111,7 @@ func TestLongOutage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := newPipeline(t, fmt.Sprintf("UPSTREAM_RPS=%d", rps), fmt.Sprintf("MAX_UNCOMMITTED=%d", uncommitted), "PARK_AFTER=2")
+			p := newPipeline(t, fmt.Sprintf("UPSTREAM_RPS=%d", rps), fmt.Sprintf("MAX_UNCOMMITTED=%d", uncommitted), "PARK_AFTER=2", "SYNC_SLOTS=20")
 			for range 3 {
 				p.start("worker")
 			}
@@ -204,7 +204,7 @@ func TestSaturated(t *testing.T) {
 		t.Skip("takes two cores for itself; run with -saturated 60s")
 	}
 	const rps = 15
-	p := newPipeline(t, fmt.Sprintf("UPSTREAM_RPS=%d", rps), "MAX_UNCOMMITTED=5000")
+	p := newPipeline(t, fmt.Sprintf("UPSTREAM_RPS=%d", rps), "MAX_UNCOMMITTED=5000", "SYNC_SLOTS=20")
 	for range 3 {
 		p.start("worker")
 	}
