@@ -81,8 +81,9 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 }
 
 // maxBatchBytes is what one batch may decompress to; beyond it, its partition
-// stops. Producers batch a few MiB at most.
-const maxBatchBytes = 128 << 20
+// stops. Producers batch a few MiB at most. On the way the client takes up to four
+// times as much.
+const maxBatchBytes = 64 << 20
 
 // member returns the options of the group member.
 func (c *Consumer) member() []kgo.Opt {

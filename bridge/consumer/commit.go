@@ -34,6 +34,7 @@ func (c *Consumer) commitLoop(ctx context.Context) {
 // commit commits what the assignments have to commit, and waits for its turn and
 // the answer, together at most commitTimeout.
 func (c *Consumer) commit(ctx context.Context, assignments []*ledger.Assignment) {
+	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	select {
@@ -63,8 +64,9 @@ func (c *Consumer) commit(ctx context.Context, assignments []*ledger.Assignment)
 		if errors.Is(err, kerr.OffsetMetadataTooLarge) {
 			owners[key].RefuseMetadata()
 		}
-		if ctx.Err() == nil {
-			c.log.Warn("commit", "topic", key.topic, "partition", key.partition, "offset", commit.Next.Offset, "error", err)
+		if parent.Err() == nil && c.seldom.now("commit") {
+			c.log.Warn("commit", "topic", key.topic, "partition", key.partition, "offset", commit.Next.Offset,
+				"committed", len(wanted)-len(failed), "not_committed", len(failed), "error", err)
 		}
 		if fatal := c.fatal(err); fatal != nil {
 			c.fail(fatal)

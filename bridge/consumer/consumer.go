@@ -73,6 +73,7 @@ type Consumer struct {
 	kadm    *kadm.Client
 	dead    *deadLetters
 	commits committer
+	seldom  seldom
 	fail    context.CancelCauseFunc
 
 	mu         sync.Mutex
@@ -99,7 +100,6 @@ type partition struct {
 	paused     bool
 	stopped    string    // why, and how to resume; empty while it runs
 	unreadable int       // fetches in a row that could not be read
-	warned     time.Time // last time a fetch error was logged
 	end        int64     // last stable offset as far as known, -1 if not
 	first      int64     // first offset that there is, as far as known, -1 if not
 	alarmed    time.Time // last time shrinking headroom was logged

@@ -142,9 +142,10 @@ func (d *deadLetters) answered(l letter, err error) {
 	c.deps.Metrics.Count("bridge.dead_letters", 1, "outcome:error")
 	switch {
 	case !errors.Is(err, kerr.MessageTooLarge) || l.reduced == bareHeaders && l.alone:
-		source := l.assignment.Source()
-		c.log.Error("dead letter not accepted, trying again", "dead_letter_topic", c.cfg.Intake.DeadLetterTopic,
-			"topic", source.Topic, "partition", source.Partition, "offset", l.position.Offset, "error", err)
+		if source := l.assignment.Source(); c.seldom.now("dead letter") {
+			c.log.Error("dead letter not accepted, trying again", "dead_letter_topic", c.cfg.Intake.DeadLetterTopic,
+				"topic", source.Topic, "partition", source.Partition, "offset", l.position.Offset, "not_accepted", d.inFlight(), "error", err)
+		}
 	case l.alone:
 		l = l.reduce()
 	default:

@@ -27,8 +27,6 @@ const (
 	// unreadableLimit is how many fetches in a row may be unreadable before
 	// their partition stops: the same batch would be fetched for ever.
 	unreadableLimit = 10
-	// warnInterval is how often one partition's fetch errors are logged.
-	warnInterval = 10 * time.Second
 )
 
 // item is a fetched record, reduced to what admission needs.
@@ -222,7 +220,7 @@ func (c *Consumer) fetchError(key partitionKey, part *partition, err error) {
 	case c.fatal(err) != nil:
 		c.fail(c.fatal(err))
 	case part == nil:
-		c.log.Warn("kafka", "topic", key.topic, "partition", key.partition, "error", err)
+		c.warn(key, "kafka", err)
 	case errors.As(err, &lost):
 		// The client goes on where the logs parted; the ledger takes back what
 		// does not exist any more.
@@ -234,24 +232,23 @@ func (c *Consumer) fetchError(key partitionKey, part *partition, err error) {
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		c.stopPartition(part, fmt.Sprintf("%s: the offset to read next does not exist any more, or not yet", key), "--to-earliest")
 	case kerr.IsRetriable(err), kgo.IsRetryableBrokerErr(err):
-		c.warn(part, err)
+		c.warn(key, "fetch", err)
 	case !isKafkaError(err) && part.unreadable < unreadableLimit:
 		// The client could not read what the broker sent, a wrong checksum for
 		// one, and asks again at once.
 		part.unreadable++
-		c.warn(part, err)
+		c.warn(key, "fetch", err)
 	default:
 		// The client fetches it no more.
 		c.stopPartition(part, fmt.Sprintf("%s: %v", key, err), "--to-offset", fmt.Sprint(part.assignment.State().Watermark))
 	}
 }
 
-// warn logs a fetch error unless the partition had one a moment ago: the client
-// tries again at once, and some errors come thousands of times a second.
-func (c *Consumer) warn(part *partition, err error) {
-	if now := time.Now(); now.Sub(part.warned) >= warnInterval {
-		part.warned = now
-		c.log.Warn("fetch", "topic", part.key.topic, "partition", part.key.partition, "error", err)
+// warn logs an error of a partition, or of the group, but not again for a while:
+// the client tries again at once, and some come thousands of times a second.
+func (c *Consumer) warn(key partitionKey, what string, err error) {
+	if c.seldom.now(what + " " + key.String()) {
+		c.log.Warn(what, "topic", key.topic, "partition", key.partition, "error", err)
 	}
 }
 

@@ -118,8 +118,10 @@ func (c *Consumer) observeLoop(ctx context.Context) {
 				c.log.Warn("end offsets", "error", err)
 			}
 			switch {
-			case !errors.Is(err, kerr.SaslAuthenticationFailed):
+			case err == nil:
 				refused = time.Time{}
+			case !errors.Is(err, kerr.SaslAuthenticationFailed):
+				// No answer says nothing about them.
 			case refused.IsZero():
 				refused = time.Now()
 			case time.Since(refused) >= c.cfg.StartTimeout:
