@@ -42,10 +42,11 @@ func (c *Client) failure(res *http.Response, body []byte) (Response, error) {
 	switch {
 	case status == http.StatusNotFound || status == http.StatusGone:
 		switch {
-		case isPage(res, body):
-			// A page is a router or a proxy speaking. Believing it would mark
-			// every account deleted after one wrong deployment upstream.
-			e.Class, e.Reason = contract.ClassDenied, e.Reason+" with a page"
+		case !saysNotFound(res, body):
+			// A router, a proxy or an ingress without a backend is speaking.
+			// Believing it would mark every account deleted after one wrong
+			// deployment upstream.
+			e.Class, e.Reason = contract.ClassDenied, e.Reason+" with a page or text instead of JSON"
 		case c.cfg.NotFound == NotFoundDelete:
 			return Response{Status: status, Deleted: true}, nil
 		default:
@@ -97,6 +98,13 @@ func notJSON(res *http.Response, body []byte) string {
 		return "malformed JSON"
 	}
 	return ""
+}
+
+// saysNotFound reports whether a 404 or 410 may be upstream's own word about the
+// account. An API says it with nothing or with JSON; "404 page not found" and
+// "default backend - 404" come from whatever stands in front of it.
+func saysNotFound(res *http.Response, body []byte) bool {
+	return !isPage(res, body) && (len(bytes.TrimSpace(body)) == 0 || json.Valid(body))
 }
 
 func isPage(res *http.Response, body []byte) bool {

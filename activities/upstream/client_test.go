@@ -61,9 +61,13 @@ func TestAnswers(t *testing.T) {
 	}{
 		{name: "ok", status: 200, body: `{"email":"a@b"}`},
 		{name: "created", status: 201, body: `[]`},
-		{name: "not found", status: 404, body: "404 page not found", gone: true},
+		{name: "not found", status: 404, body: `{"error":"no such account"}`, gone: true},
+		{name: "not found and nothing more", status: 404, gone: true},
 		{name: "gone", status: 410, body: `{"error":"gone"}`, gone: true},
-		{name: "not found as a page", status: 404, header: map[string]string{"Content-Type": "text/html; charset=utf-8"}, body: "<html>", class: contract.ClassDenied, reason: "404 Not Found with a page"},
+		{name: "not found as a page", status: 404, header: map[string]string{"Content-Type": "text/html; charset=utf-8"}, body: "<html>", class: contract.ClassDenied, reason: "404 Not Found with a page or text instead of JSON"},
+		{name: "Go's mux", status: 404, body: "404 page not found\n", class: contract.ClassDenied, reason: "404 Not Found with a page or text instead of JSON"},
+		{name: "an ingress without a backend", status: 404, body: "default backend - 404", class: contract.ClassDenied, reason: "404 Not Found with a page or text instead of JSON"},
+		{name: "gone in words", status: 410, body: "Gone", class: contract.ClassDenied, reason: "410 Gone with a page or text instead of JSON"},
 		{name: "bad request", status: 400, class: contract.ClassRefused, reason: "400 Bad Request"},
 		{name: "unauthorized", status: 401, class: contract.ClassDenied, reason: "401 Unauthorized"},
 		{name: "redirect", status: 302, header: map[string]string{"Location": "/other"}, class: contract.ClassDenied, reason: "302 Found"},
@@ -113,7 +117,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestNotFoundParks(t *testing.T) {
-	url := serve(t, http.NotFound)
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
 	_, err := client(t, url, func(c *Config) { c.NotFound = NotFoundPark }).Fetch(t.Context(), "a")
 	require.Equal(t, contract.ClassRefused, failure(t, err).Class)
 }

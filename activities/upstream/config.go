@@ -27,7 +27,7 @@ type Config struct {
 	Timeout time.Duration `env:"UPSTREAM_TIMEOUT" help:"Longest time for one upstream call, connecting and reading included."`
 	// MaxBytes counts the body after decompression.
 	MaxBytes config.Bytes `env:"UPSTREAM_MAX_BYTES" help:"Largest upstream response body; a larger one is refused."`
-	NotFound string       `env:"UPSTREAM_NOT_FOUND" help:"What 404 and 410 mean: delete (mark the row deleted) or park (an error of this account)."`
+	NotFound string       `env:"UPSTREAM_NOT_FOUND" help:"What 404 and 410 with JSON or nothing in the body mean: delete (mark the row deleted) or park (an error of this account). With anything else they count as an outage."`
 	// TokenFile is read again whenever it changes, so that a token can be
 	// rotated without a restart.
 	TokenFile string `env:"UPSTREAM_TOKEN_FILE" help:"File with a bearer token for upstream, re-read when it changes; empty sends none."`

@@ -10,13 +10,16 @@
 // think of it:
 //
 //	2xx with JSON          Response
-//	404, 410               Response, Deleted (or refused: UPSTREAM_NOT_FOUND=park)
+//	404, 410               Response, Deleted (or refused: UPSTREAM_NOT_FOUND=park),
+//	                       where the body is empty or JSON
 //	429, 503               throttled, with Retry-After
 //	other 5xx, 408         transient
 //	timeouts, resets       transient, also in the middle of a body
-//	other 4xx, 3xx         refused
-//	2xx that is not JSON   refused: pages, malformed, too large
-//	404, 410 with a page   refused: that is a wrong URL, not an account that is gone
+//	401, 403, 407, 3xx     denied: it speaks of us, not of the account
+//	other 4xx              refused
+//	2xx that is not JSON   refused: malformed, too large
+//	pages                  denied, whatever their status below 500
+//	404, 410 otherwise     denied: that is a wrong URL, not an account that is gone
 //
 // [TLS] files, a token file and secret headers are how we prove who we are. Only
 // the token and the client's certificate can be rotated without a restart. The

@@ -29,7 +29,7 @@ type Response struct {
 
 // Error is a call that brought nothing to write.
 type Error struct {
-	// Class is one of contract's: transient, throttled, refused.
+	// Class is one of contract's: transient, throttled, denied, refused.
 	Class string
 	// Reason is one line, without account data and the same for the same fault,
 	// "500 Internal Server Error".
