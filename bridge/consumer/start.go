@@ -89,7 +89,7 @@ func (c *Consumer) checkStart(ctx context.Context) error {
 		case last == nil || !timedOut(err): // that time is up is the least of reasons
 			last = c.explain(err)
 		}
-		if !told {
+		if !told && ctx.Err() == nil {
 			told = true
 			c.log.Warn("waiting for Kafka", "error", last)
 		}

@@ -28,8 +28,8 @@ import (
 )
 
 // restGrace is how long everything but the consumer may take to stop: nothing of
-// it waits for anybody.
-const restGrace = 2 * time.Second
+// it waits for anybody but the Temporal client, which may be slow to.
+const restGrace = 4 * time.Second
 
 // Deps is what the bridge reaches the world through.
 type Deps struct {

@@ -97,6 +97,7 @@ func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Me
 	options.Logger = log.NewStructuredLogger(logger)
 	options.MetricsHandler = telemetry.Temporal(metrics)
 	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(interceptors...))
+	var why error // the latest but for that time is up, the least of reasons
 	for {
 		c, err := client.DialContext(ctx, options)
 		if err == nil {
@@ -109,12 +110,15 @@ func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Me
 			}
 			c.Close()
 		}
+		if why == nil || ctx.Err() == nil {
+			why = err
+		}
 		logger.Warn("waiting for Temporal", "address", options.HostPort, "error", err)
 		timer := time.NewTimer(time.Second)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, options, Unreached(options.HostPort, options.Namespace, err)
+			return nil, options, Unreached(options.HostPort, options.Namespace, why)
 		case <-timer.C:
 		}
 	}

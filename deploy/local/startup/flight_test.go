@@ -136,10 +136,12 @@ func TestOutInFlight(t *testing.T) {
 					if at, _, _ := r.out(dependency); at != "" {
 						awaitOut(t, r, dependency, setting+gate.Address(), "")
 					}
+					// A busy machine may have one of the others answer late, once.
 					for _, other := range []string{"temporal", "kafka", "spanner", "upstream"} {
-						if _, why, since := r.out(other); other != dependency && !since.IsZero() {
-							t.Errorf("%s: %s is out while only %s is: %s", r.Name, other, dependency, why)
-						}
+						await(t, fmt.Sprintf("%s finds %s well while only %s is out", r.Name, other, dependency), func() bool {
+							_, _, since := r.out(other)
+							return other == dependency || since.IsZero()
+						})
 					}
 				}
 				f.change()
