@@ -42,6 +42,24 @@ func (m *tagged) Gauge(name string, _ float64, tags ...string) {
 	}
 }
 
+// spoken is a log that is read while it is written.
+type spoken struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *spoken) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *spoken) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
 // oldest are the steps of a test about what the oldest change waits for.
 type oldest struct {
 	*testing.T
@@ -95,7 +113,7 @@ const (
 // that a lane has.
 func TestOldestUncommittedNamesItsCause(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var log bytes.Buffer
+		var log spoken
 		metrics := new(tagged)
 		config := w.config()
 		config.Dispatch.Linger = 6 * time.Second
@@ -281,7 +299,7 @@ func TestClockThatIsOffIsACause(t *testing.T) {
 // place to be done.
 func TestDeadLetterTopicThatCannotBeWrittenIsACause(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var log bytes.Buffer
+		var log spoken
 		b := w.start(w.config(), nil, slog.New(slog.NewTextHandler(&log, nil)))
 		w.until("it has everything", func() bool { return b.owned() == partitions })
 		o := oldest{t, w, b}

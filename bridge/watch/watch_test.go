@@ -300,6 +300,7 @@ func TestTemporalAwayIsNotAskedInAStorm(t *testing.T) {
 		asked := failures - f.failures
 		f.failures = 0
 		f.mu.Unlock()
+		synctest.Wait()
 		require.Less(t, asked, 5*60*110/4, "some 108 each 5 seconds")
 		require.Greater(t, asked, 5*60/5)
 		require.Less(t, strings.Count(log.String(), "\n"), 40, "once in ten seconds")

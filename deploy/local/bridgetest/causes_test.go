@@ -14,6 +14,9 @@ import (
 // TestCauses has the oldest change wait for one thing after the other. What only
 // words tell the bridge, those of a worker that hands back, are a worker's here.
 func TestCauses(t *testing.T) {
+	if !*long { // which stops the server for a while
+		t.Parallel()
+	}
 	p := preparePipeline(t, "causes", 1, "PERMIT_WAIT=1s", "SETTLE_DELAY=6s")
 	p.worker, p.bridge = p.start("worker"), p.start("bridge")
 	is := func(cause service.Cause, detail string, meanwhile ...func()) {

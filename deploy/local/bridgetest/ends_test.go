@@ -20,6 +20,7 @@ import (
 // deleted while its change waits in it. Each change is signalled again, read
 // from upstream once, and committed.
 func TestEveryWayARunCanEnd(t *testing.T) {
+	t.Parallel()
 	p := newPipeline(t, "ends")
 	ctx := t.Context()
 	service := world.temporal.WorkflowService()
@@ -83,6 +84,7 @@ func TestEveryWayARunCanEnd(t *testing.T) {
 // could look: its change is signalled again, and the row check answers without
 // a call.
 func TestRunGoneWithRetention(t *testing.T) {
+	t.Parallel()
 	p := newPipeline(t, "gone", "SETTLE_DELAY=3s")
 	ctx := t.Context()
 	id := contract.AccountWorkflowID(p.Name, "alice")

@@ -56,6 +56,7 @@ func readWaited(t *testing.T, workflowID string) (waited, error) {
 // before anything was committed. Its successor signals each again, and no run has
 // its first workflow task before it is due. With -long there are 2,000.
 func TestRestartWakesNobody(t *testing.T) {
+	t.Parallel()
 	accounts, delay := 100, 18*time.Second
 	if *long {
 		accounts, delay = 2000, 2*time.Minute

@@ -22,6 +22,7 @@ import (
 // TestWhere asks what became of records in every state, first with a running
 // bridge, then of Kafka and Temporal alone: these cannot know what is buffered.
 func TestWhere(t *testing.T) {
+	t.Parallel()
 	p := newPipeline(t, "where", "PARK_AFTER=2", "SETTLE_DELAY=3s", "KAFKA_SESSION_TIMEOUT=6s")
 	p.upstream.Inject("parked", upstream.Fault{Status: 400})
 	next := int64(0)
