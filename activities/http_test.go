@@ -68,7 +68,7 @@ func TestUpstreamOverHTTP(t *testing.T) {
 			}))
 			defer server.Close()
 			cfg := upstream.Default()
-			cfg.URL, cfg.Timeout = server.URL+"/{account}", 300*time.Millisecond
+			cfg.URL, cfg.Timeout = upstream.URL(server.URL+"/{account}"), 300*time.Millisecond
 			if c.notFound != "" {
 				cfg.NotFound = c.notFound
 			}

@@ -85,7 +85,7 @@ func TestWhatIsWrittenIsNotCalledForAgain(t *testing.T) {
 			server := httptest.NewServer(w.upstream)
 			t.Cleanup(server.Close)
 			cfg := upstream.Default()
-			cfg.URL = server.URL + "/{account}"
+			cfg.URL = upstream.URL(server.URL + "/{account}")
 			client := upstream.New(cfg)
 			t.Cleanup(client.Close)
 			w.fetch = client.Fetch

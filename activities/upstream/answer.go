@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"syscall"
@@ -126,9 +127,14 @@ func bodyError(status int, err error) error {
 }
 
 // transportError classifies a call that got no complete answer. All of these may
-// pass. The reason names the kind only: net/http's text holds the URL, and with
-// it the account.
+// pass. The reason names the kind only, and of net/http's own error nothing is kept
+// but its cause: its text holds the URL, and with it the account and whatever keys
+// stand in the query.
 func transportError(err error, otherwise string) *Error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
 	e := &Error{Class: contract.ClassTransient, Reason: otherwise, Err: err}
 	var dns *net.DNSError
 	var op *net.OpError

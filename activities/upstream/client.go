@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/quiesce-io/quiesce/internal/config"
@@ -132,8 +131,7 @@ func (c *Client) fetch(ctx context.Context, account string) (Response, error) {
 // get a second time. So this one has a body that is empty, which the transport
 // finds out before it writes the header: on the wire it is an ordinary GET.
 func (c *Client) request(ctx context.Context, account string) (*http.Request, error) {
-	target := strings.ReplaceAll(c.cfg.URL, placeholder, escape(account))
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, onceBody{})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.URL.For(account), onceBody{})
 	if err != nil {
 		return nil, errors.New("bad URL") // the error would hold the account
 	}

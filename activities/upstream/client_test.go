@@ -22,7 +22,7 @@ import (
 
 func client(t *testing.T, url string, edit ...func(*Config)) *Client {
 	cfg := Default()
-	cfg.URL = url + "/accounts/{account}"
+	cfg.URL = URL(url + "/accounts/{account}")
 	for _, e := range edit {
 		e(&cfg)
 	}
@@ -283,10 +283,42 @@ func TestTokenIsReadAgainWhenItChanges(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "Bearer "+token, <-got)
 	}
-	require.NoError(t, os.WriteFile(path, []byte("two words\nand lines"), 0o600))
+	// One of the same length, as they mostly are: only the time tells.
+	require.NoError(t, os.WriteFile(path, []byte("forth\n"), 0o600))
+	require.NoError(t, os.Chtimes(path, time.Time{}, time.Now().Add(time.Second)))
 	_, err := c.Fetch(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, "Bearer forth", <-got)
+	require.NoError(t, os.WriteFile(path, []byte("two words\nand lines"), 0o600))
+	_, err = c.Fetch(t.Context(), "a")
 	require.Equal(t, contract.ClassTransient, failure(t, err).Class)
 	require.Empty(t, got, "no call without a token")
+}
+
+// Keys in the query stay between us and upstream: no setting that is printed and no
+// error that is logged shows them.
+func TestKeysInTheURLAreNotPrinted(t *testing.T) {
+	for template, shown := range map[URL]string{
+		"https://h/v1/{account}":                        "https://h/v1/{account}",
+		"https://h/v1?id={account}&key=s3cret&v=s3cret": "https://h/v1?id={account}&key=[redacted]&v=[redacted]",
+		"https://h/{account}?s3cret":                    "https://h/{account}?=[redacted]",
+		"https://u:s3cret@h/{account}?k=s3cret":         "https://u:xxxxx@h/%7Baccount%7D?k=[redacted]",
+	} {
+		require.Equal(t, shown, template.String())
+		text, err := template.MarshalText()
+		require.NoError(t, err)
+		require.Equal(t, shown, string(text))
+	}
+	cfg := Default()
+	cfg.URL = "http://127.0.0.1:1/{account}?key=s3cret"
+	require.NoError(t, cfg.Validate())
+	_, err := New(cfg).Fetch(t.Context(), "secret-account")
+	e := failure(t, err)
+	require.Equal(t, "connection refused", e.Reason)
+	require.NotContains(t, e.Err.Error(), "s3cret")
+	require.NotContains(t, e.Err.Error(), "secret-account")
+	cfg.URL = "ftp://h/{account}?key=s3cret"
+	require.NotContains(t, cfg.Validate().Error(), "s3cret")
 }
 
 func TestConfigNamesEveryFault(t *testing.T) {
@@ -296,6 +328,11 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 	require.NotContains(t, err.Error(), "secret")
+	slow := Default()
+	slow.URL, slow.Timeout = "http://h/{account}", time.Minute
+	require.NoError(t, slow.Validate())
+	slow.Timeout++
+	require.ErrorContains(t, slow.Validate(), "UPSTREAM_TIMEOUT=1m0.000000001s: must be above 0 and at most 1m")
 	for url, ok := range map[string]bool{
 		"https://h/v1/{account}/x":      true,
 		"http://h?id={account}":         true,
@@ -310,7 +347,7 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		"http://[::1]:80/a/{account}?x": true,
 	} {
 		cfg := Default()
-		cfg.URL = url
+		cfg.URL = URL(url)
 		require.Equal(t, ok, cfg.Validate() == nil, "%s: %v", url, cfg.Validate())
 	}
 }

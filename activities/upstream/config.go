@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"errors"
-	"net/url"
 	"strings"
 	"time"
 
@@ -15,14 +14,9 @@ const (
 	NotFoundPark   = "park"   // an error of this account
 )
 
-// placeholder is replaced by the escaped account.
-const placeholder = "{account}"
-
 // Config holds the settings of a [Client].
 type Config struct {
-	// URL is a template, in whose path or query {account} is replaced by the
-	// percent-encoded key.
-	URL string `env:"UPSTREAM_URL" help:"URL of one account in the system of record, with {account} where its key goes; required."`
+	URL URL `env:"UPSTREAM_URL" help:"URL of one account in the system of record, with {account} where its key goes; required."`
 	// Timeout bounds a call from dialling to the body's last byte.
 	Timeout time.Duration `env:"UPSTREAM_TIMEOUT" help:"Longest time for one upstream call, connecting and reading included."`
 	// MaxBytes counts the body after decompression.
@@ -53,8 +47,8 @@ func (c Config) Validate() error {
 	fault := func(name, value, problem string) {
 		faults = append(faults, config.Fault{Name: name, Value: value, Problem: problem})
 	}
-	if problem := urlProblem(c.URL); problem != "" {
-		fault("UPSTREAM_URL", redact(c.URL), problem)
+	if problem := c.URL.problem(); problem != "" {
+		fault("UPSTREAM_URL", c.URL.String(), problem)
 	}
 	if c.Timeout <= 0 || c.Timeout > time.Minute {
 		fault("UPSTREAM_TIMEOUT", c.Timeout.String(), "must be above 0 and at most 1m")
@@ -71,48 +65,11 @@ func (c Config) Validate() error {
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		fault("UPSTREAM_TLS_CERT_FILE", c.TLS.CertFile, "goes with UPSTREAM_TLS_KEY_FILE: give both or neither")
 	}
-	if c.TLS != (TLS{}) && strings.HasPrefix(c.URL, "http://") {
-		fault("UPSTREAM_URL", redact(c.URL), "must begin with https:// for UPSTREAM_TLS_… to mean anything")
+	if c.TLS != (TLS{}) && strings.HasPrefix(string(c.URL), "http://") {
+		fault("UPSTREAM_URL", c.URL.String(), "must begin with https:// for UPSTREAM_TLS_… to mean anything")
 	}
 	if _, err := parseVersionSource(c.Version); err != nil {
 		fault("UPSTREAM_VERSION", c.Version, err.Error())
 	}
 	return errors.Join(faults...)
-}
-
-func urlProblem(template string) string {
-	if template == "" {
-		return "is required: for example https://crm.internal/v1/accounts/" + placeholder
-	}
-	before, after, found := strings.Cut(template, placeholder)
-	if !found {
-		return "must contain " + placeholder + " where the account's key goes"
-	}
-	u, err := url.Parse(before + "x" + strings.ReplaceAll(after, placeholder, "x"))
-	switch {
-	case err != nil:
-		return "is not a URL"
-	case u.Scheme != "http" && u.Scheme != "https":
-		return "must begin with http:// or https://"
-	case u.Host == "":
-		return "has no host"
-	case u.User != nil:
-		return "must not hold credentials: put a token into UPSTREAM_TOKEN_FILE"
-	case u.Fragment != "":
-		return "must not have a fragment: it is never sent"
-	}
-	// The first slash after the scheme begins the path. A placeholder before it
-	// would let a change choose the host that is called.
-	if !strings.ContainsAny(before[len(u.Scheme)+len("://"):], "/?") {
-		return placeholder + " must stand in the path or the query"
-	}
-	return ""
-}
-
-// redact removes credentials from a URL that is about to be printed.
-func redact(raw string) string {
-	if u, err := url.Parse(raw); err == nil && u.User != nil {
-		return u.Redacted()
-	}
-	return raw
 }

@@ -56,7 +56,7 @@ func New(config Config, deps Deps) *Worker {
 	w := &Worker{config: config, deps: deps, fleet: fleet, monitor: health.NewMonitor(fleet, deps.Logger)}
 	w.parked = parked.NewCounter(&parked.Accounts{Client: deps.Temporal, Pipeline: config.Common.Pipeline}, deps.Metrics)
 	w.outside = process.NewDependencies(deps.Logger, append(deps.Outside, process.Dependency{
-		Name: "upstream", At: "UPSTREAM_URL=" + config.Upstream.URL, Ask: w.upstreamOut,
+		Name: "upstream", At: "UPSTREAM_URL=" + config.Upstream.URL.String(), Ask: w.upstreamOut,
 	})...)
 	return w
 }
