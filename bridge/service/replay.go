@@ -8,6 +8,7 @@ import (
 
 	"github.com/quiesce-io/quiesce/bridge/intake"
 	"github.com/quiesce-io/quiesce/bridge/replay"
+	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -72,7 +73,7 @@ func (b *Bridge) hostReplays(ctx context.Context, activity *replay.Activity) err
 		},
 	})
 	activity.Register(host)
-	if err := host.Start(); err != nil {
+	if err := process.StartWorker(ctx, host); err != nil {
 		return err
 	}
 	defer host.Stop()

@@ -120,7 +120,10 @@ func newWorker(c client.Client, queue string, options worker.Options) stoppable 
 
 // poll has the worker poll while work runs, until ctx is done.
 func poll(ctx context.Context, w stoppable, queue string, work func(context.Context) error) error {
-	if err := w.Start(); err != nil {
+	if err := process.StartWorker(ctx, w); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return fmt.Errorf("start worker on Temporal task queue %s: %w", queue, err)
 	}
 	defer w.Stop()
