@@ -26,13 +26,16 @@ var ErrNotRunning = errors.New("no open run")
 // somebody deleted it.
 var ErrGone = errors.New("run is gone")
 
-// Client signals and reads account runs of one pipeline. All fields are needed.
+// Client signals and reads account runs of one pipeline. All fields but Seen are
+// needed.
 type Client struct {
 	Service   workflowservice.WorkflowServiceClient
 	Namespace string
 	TaskQueue string
 	Identity  string // stands in histories as who sent a signal
 	Converter converter.DataConverter
+	// Seen is called with the time of every event that was read; nil for nobody.
+	Seen func(time.Time)
 }
 
 // Start says how a run began. It never changes, so it may be kept by run ID.
@@ -109,7 +112,8 @@ func (c *Client) SignalWithStart(ctx context.Context, workflowID, account, reque
 }
 
 // Start reads how the run began. It returns [ErrGone] for a run that Temporal
-// no longer has.
+// no longer has. An input that cannot be decoded, now or later, is left empty:
+// such a run counts as not parked, and how it ends is worth watching.
 func (c *Client) Start(ctx context.Context, workflowID, runID string) (Start, error) {
 	response, err := c.Service.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
 		Namespace:       c.Namespace,
@@ -124,13 +128,14 @@ func (c *Client) Start(ctx context.Context, workflowID, runID string) (Start, er
 	if len(events) == 0 || events[0].GetWorkflowExecutionStartedEventAttributes() == nil {
 		return Start{}, fmt.Errorf("read start of %s/%s: history has no start event", workflowID, runID)
 	}
+	c.saw(events[0])
 	started := events[0].GetWorkflowExecutionStartedEventAttributes()
 	start := Start{
 		RunID: runID,
 		Due:   events[0].GetEventTime().AsTime().Add(started.GetFirstWorkflowTaskBackoff().AsDuration()),
 	}
 	if err := c.Converter.FromPayloads(started.GetInput(), &start.Input); err != nil {
-		return Start{}, fmt.Errorf("read start of %s/%s: decode input: %w", workflowID, runID, err)
+		start.Input = contract.AccountSyncInput{}
 	}
 	return start, nil
 }
@@ -164,12 +169,19 @@ func (c *Client) End(ctx context.Context, workflowID, runID string, wait bool) (
 	if len(events) == 0 {
 		return nil, nil
 	}
+	c.saw(events[len(events)-1])
 	end, err := c.decodeEnd(events[len(events)-1])
 	if err != nil {
 		// It lists nothing that could be understood, now or later.
 		return &End{Broken: "undecodable: " + err.Error()}, nil
 	}
 	return end, nil
+}
+
+func (c *Client) saw(event *historypb.HistoryEvent) {
+	if c.Seen != nil {
+		c.Seen(event.GetEventTime().AsTime())
+	}
 }
 
 func (c *Client) decodeEnd(event *historypb.HistoryEvent) (*End, error) {

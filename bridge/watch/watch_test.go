@@ -75,6 +75,7 @@ func (f *temporal) End(ctx context.Context, _, runID string, wait bool) (*run.En
 	if wait && f.cap != 0 && f.polls >= f.cap {
 		f.refused++
 		f.mu.Unlock()
+		time.Sleep(time.Millisecond) // or a storm would stop the clock
 		return nil, serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT, "namespace count limit exceeded")
 	}
 	if wait {
