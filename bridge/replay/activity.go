@@ -75,6 +75,7 @@ type slice struct {
 	in      contract.ReplayInput
 	began   contract.ReplayProgress
 	again   bool // accounts may have been signalled before
+	reached bool // where the slice before this one ended
 	tracker *tracker
 	logger  *slog.Logger
 }
@@ -131,6 +132,10 @@ func (s *slice) run(ctx context.Context) error {
 	close(over)
 	_ = watch.Wait()
 	if feeding.Err() != nil {
+		if !s.reached && errors.Is(context.Cause(feeding), errSliceOver) {
+			s.logger.Warn("reading again what the slices before have done takes a whole slice; "+
+				"if that repeats itself, cancel this replay and replay the rest as ranges of their own", "place", s.began.Next)
+		}
 		return nil // the slice is over, whichever way
 	}
 	if err == nil {
@@ -150,6 +155,7 @@ func (s *slice) feed(ctx context.Context, items chan<- item) error {
 	}
 	return s.Kafka.each(ctx, s.in, func(i item) error {
 		before := i.at.Before(s.began.Next) || ahead[i.at]
+		s.reached = s.reached || !before
 		if i.account == "" {
 			if !before {
 				s.tracker.begin(i.at)
