@@ -53,9 +53,16 @@ func (b *Buffer) mayHold(size int64, refused bool) bool {
 	case size == 0 || b.records == 0:
 		return true
 	case refused:
-		return below80(int64(b.records), int64(b.cfg.Records)) && below80(b.bytes+size-1, int64(b.cfg.Bytes))
+		// Without its own size: a large record would wait for ever behind small
+		// ones that come and go. So the bound is exceeded by less than one record.
+		return b.roomy()
 	}
 	return b.records < b.cfg.Records && b.bytes+size <= int64(b.cfg.Bytes)
+}
+
+// roomy reports whether those who were refused are let in. The caller holds mu.
+func (b *Buffer) roomy() bool {
+	return below80(int64(b.records), int64(b.cfg.Records)) && below80(b.bytes, int64(b.cfg.Bytes))
 }
 
 // mayTrack keeps the last fifth for assignments that have less than their fair

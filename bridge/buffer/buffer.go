@@ -14,7 +14,7 @@ import (
 // Config bounds what the bridge holds.
 type Config struct {
 	Records        int          `env:"BUFFER_RECORDS" help:"Most changes held that are not yet durable in Temporal; fetching pauses there. Changes of one account that wait for the same signal count as one."`
-	Bytes          config.Bytes `env:"BUFFER_BYTES" help:"Most memory held by changes that are not yet durable in Temporal, and by dead letters under way."`
+	Bytes          config.Bytes `env:"BUFFER_BYTES" help:"Most memory held by changes that are not yet durable in Temporal, and by dead letters under way; one large record may exceed it."`
 	MaxUncommitted int          `env:"MAX_UNCOMMITTED" help:"Most records admitted and not yet committed: what a crash redelivers."`
 }
 
@@ -108,8 +108,7 @@ func (b *Buffer) release(records int, size int64) {
 	b.mu.Lock()
 	b.records -= records
 	b.bytes -= size
-	// Above that, nobody who was refused would be let in.
-	roomy := below80(int64(b.records), int64(b.cfg.Records)) && below80(b.bytes, int64(b.cfg.Bytes))
+	roomy := b.roomy()
 	b.mu.Unlock()
 	if roomy {
 		b.Wake()

@@ -19,5 +19,6 @@
 //
 // A partition that was refused is not let in again at once but below 80% of the
 // bound, so that pausing and resuming stay rare: a pause makes the client throw
-// away what it has prefetched.
+// away what it has prefetched. There it is let in whatever its size, which may
+// exceed BUFFER_BYTES by less than that one record.
 package buffer
