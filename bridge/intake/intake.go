@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -162,15 +163,24 @@ func jsonString(raw json.RawMessage) ([]byte, string) {
 	return []byte(s), ""
 }
 
-// loneSurrogate reports whether decoding made a U+FFFD that the text does not
-// spell: then an escape was half of a surrogate pair.
+// loneSurrogate reports whether an escape in raw, a valid JSON string, is half of
+// a surrogate pair and not next to the other half.
 func loneSurrogate(raw json.RawMessage) bool {
-	var s string
-	if json.Unmarshal(raw, &s) != nil {
-		return false
+	first := false // the character before is the first half of a pair
+	for i := 0; i < len(raw); i++ {
+		var escaped uint64
+		if raw[i] == '\\' {
+			if i++; raw[i] == 'u' {
+				escaped, _ = strconv.ParseUint(string(raw[i+1:i+5]), 16, 16)
+				i += 4
+			}
+		}
+		if second := escaped >= 0xDC00 && escaped <= 0xDFFF; second != first {
+			return true
+		}
+		first = escaped >= 0xD800 && escaped <= 0xDBFF
 	}
-	spelled := strings.Count(string(raw), "\uFFFD") + strings.Count(strings.ToLower(string(raw)), `\ufffd`)
-	return strings.Count(s, "\uFFFD") > spelled
+	return false
 }
 
 // logAppendTime is the timestamp type of topics on which the broker sets it.
