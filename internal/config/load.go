@@ -137,7 +137,7 @@ func (s *Set) Load(args []string, lookup func(string) (string, bool)) error {
 			faults = append(faults, err)
 		case ok && value != "": // empty is unset, as compose files and manifests expect
 			if err := s.Flags.Set(setting.Flag, value); err != nil {
-				faults = append(faults, Fault{Name: setting.Name, Value: shown(setting, value), Problem: reason(err)})
+				faults = append(faults, Fault{Name: setting.Name, Value: value, Problem: reason(err)})
 				// Back to the default, so that validation does not blame what a
 				// half-read value left behind.
 				_ = s.Flags.Set(setting.Flag, setting.Default)
@@ -151,8 +151,14 @@ func (s *Set) Load(args []string, lookup func(string) (string, bool)) error {
 		case errors.Is(err, flag.ErrHelp):
 			return err
 		case err != nil:
-			faults = append(faults, s.unknown(err))
+			unknown, fault := s.fault(err)
+			faults = append(faults, fault)
 			s.restore(args[:len(args)-len(rest)])
+			// What follows a flag that is not there is most likely its value, maybe
+			// a secret: it must not be printed as an argument nobody expected.
+			if unknown && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !strings.Contains(args[len(args)-len(rest)-1], "=") {
+				rest = rest[1:]
+			}
 		case len(rest) == 0:
 			return errors.Join(faults...)
 		default:
@@ -175,24 +181,25 @@ func (s *Set) restore(parsed []string) {
 	}
 }
 
-// unknown makes the flag package's error about a flag that is not there name the
-// one that was meant; other errors it returns as they are.
-func (s *Set) unknown(err error) error {
+// fault makes the flag package's error about a flag that is not there name the
+// one that was meant, and reports that it was about one; other errors it returns
+// as they are.
+func (s *Set) fault(err error) (unknown bool, fault error) {
 	if value, ok := strings.CutSuffix(err.Error(), ": parse error"); ok {
-		return fmt.Errorf("%s: %s", strings.Replace(value, "for flag -", "for --", 1), reason(errors.New("parse error")))
+		return false, fmt.Errorf("%s: %s", strings.Replace(value, "for flag -", "for --", 1), reason(errors.New("parse error")))
 	}
 	name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !ok {
-		return err
+		return false, err
 	}
 	var known []string
 	s.Flags.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
 	if len(known) > 0 {
 		if nearest := nearest(name, known); slips(name, nearest) <= farthest {
-			return fmt.Errorf("there is no flag --%s; did you mean --%s?", name, nearest)
+			return true, fmt.Errorf("there is no flag --%s; did you mean --%s?", name, nearest)
 		}
 	}
-	return fmt.Errorf("there is no flag --%s; --help lists all", name)
+	return true, fmt.Errorf("there is no flag --%s; --help lists all", name)
 }
 
 func read(setting Setting, lookup func(string) (string, bool)) (string, bool, error) {
@@ -212,13 +219,6 @@ func read(setting Setting, lookup func(string) (string, bool)) (string, bool, er
 		return "", false, Fault{Name: setting.Name + "_FILE", Value: file, Problem: err.Error()}
 	}
 	return strings.TrimRight(string(content), "\r\n"), true, nil
-}
-
-func shown(setting Setting, value string) string {
-	if setting.secret {
-		return ""
-	}
-	return value
 }
 
 // reason makes the flag package's shortest errors say what would be right.
