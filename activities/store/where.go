@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"cloud.google.com/go/spanner"
 	"google.golang.org/grpc/codes"
@@ -34,7 +35,10 @@ func (s *Store) explain(op string, err error) error {
 	what := op
 	switch spanner.ErrCode(err) {
 	case codes.NotFound:
-		what = op + ": the database or the table does not exist: create the database, then run `worker migrate`"
+		what = op + ": the table does not exist: run `worker migrate`"
+		if strings.Contains(err.Error(), "Database not found") {
+			what = op + ": the database does not exist: create it, then run `worker migrate`"
+		}
 	case codes.PermissionDenied, codes.Unauthenticated:
 		what = op + ": refused: grant roles/spanner.databaseUser (migrate: databaseAdmin) to the identity that GOOGLE_APPLICATION_CREDENTIALS or the machine has"
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
