@@ -5,11 +5,15 @@
 // bridge that is behind would make calls too early, and one that is ahead too
 // late; so while the two are further apart than MAX_CLOCK_SKEW, nothing is
 // admitted.
+//
+// The clocks are compared every minute. Between, the times of events that are
+// read tell at once if the bridge has fallen behind: none is later than now.
 package clock
 
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -33,6 +37,8 @@ type Clock struct {
 	timeout    time.Duration
 	logger     *slog.Logger
 
+	behind chan struct{} // capacity 1: an event was later than now
+
 	mu     sync.Mutex
 	offset time.Duration
 }
@@ -40,7 +46,7 @@ type Clock struct {
 // New returns a Clock that takes the clocks as equal until [Clock.Compare]. The
 // throw-away runs that it needs go by workflowID; timeout bounds one request.
 func New(reader Reader, workflowID string, maxSkew, timeout time.Duration, logger *slog.Logger) *Clock {
-	return &Clock{reader: reader, workflowID: workflowID, maxSkew: maxSkew, timeout: timeout, logger: logger}
+	return &Clock{reader: reader, workflowID: workflowID, maxSkew: maxSkew, timeout: timeout, logger: logger, behind: make(chan struct{}, 1)}
 }
 
 // Offset returns by how much this process's clock is certainly ahead of
@@ -49,6 +55,31 @@ func (c *Clock) Offset() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.offset
+}
+
+// String says how the clocks are apart.
+func (c *Clock) String() string {
+	side, offset := "ahead of", c.Offset()
+	if offset < 0 {
+		side = "behind"
+	}
+	return fmt.Sprintf("this machine's clock is %s %s Temporal's", offset.Abs(), side)
+}
+
+// Saw takes in the time of an event that was read just now. It may be called at
+// any time.
+func (c *Clock) Saw(event time.Time) {
+	behind := time.Until(event)
+	if behind <= c.maxSkew {
+		return // it says nothing: it may have been read long after
+	}
+	c.mu.Lock()
+	c.offset = min(c.offset, -behind)
+	c.mu.Unlock()
+	select {
+	case c.behind <- struct{}{}:
+	default:
+	}
 }
 
 // Agrees reports whether the clocks are close enough to admit changes.
@@ -66,14 +97,13 @@ func (c *Clock) Compare(ctx context.Context) error {
 	c.offset = reading.Offset()
 	c.mu.Unlock()
 	if !c.Agrees() {
-		c.logger.Error("this machine's clock is off; nothing is admitted until it agrees with Temporal's",
-			"ahead", reading.Offset(), "MAX_CLOCK_SKEW", c.maxSkew)
+		c.logger.Error(c.String()+"; nothing is admitted until they agree", "MAX_CLOCK_SKEW", c.maxSkew)
 	}
 	return nil
 }
 
-// Run compares the clocks every minute, and every second while they are too far
-// apart, until ctx is done.
+// Run compares the clocks every minute, when an event was later than now, and every
+// second while they are too far apart, until ctx is done.
 func (c *Clock) Run(ctx context.Context) error {
 	for {
 		every := Every
@@ -85,6 +115,8 @@ func (c *Clock) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
+		case <-c.behind:
+			timer.Stop()
 		case <-timer.C:
 		}
 		if err := c.Compare(ctx); err != nil && ctx.Err() == nil {

@@ -1,6 +1,7 @@
 package clock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -63,6 +64,37 @@ func TestClocks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEventThatIsLaterThanNow stops admission at once; a comparison, not another
+// event, lets it go on.
+func TestEventThatIsLaterThanNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &temporal{ahead: 15 * time.Second, takes: time.Millisecond}
+		var log bytes.Buffer
+		c := clock.New(server, "w", time.Second, time.Second, slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		c.Saw(time.Now().Add(-time.Hour))
+		c.Saw(time.Now().Add(time.Second))
+		require.True(t, c.Agrees(), "within the skew")
+		c.Saw(time.Now().Add(14 * time.Second))
+		require.False(t, c.Agrees())
+		c.Saw(time.Now())
+		require.False(t, c.Agrees(), "old events prove nothing")
+		time.Sleep(time.Second)
+		require.Equal(t, "this machine's clock is 14.9995s behind Temporal's", c.String(), "compared at once")
+		require.Contains(t, log.String(), "behind Temporal's; nothing is admitted")
+		server.set(0, nil)
+		time.Sleep(2 * time.Second)
+		require.True(t, c.Agrees())
+		server.set(-15*time.Second, nil)
+		require.NoError(t, c.Compare(ctx))
+		require.Contains(t, c.String(), "ahead of Temporal's")
+		cancel()
+		require.NoError(t, <-done)
+	})
 }
 
 func TestClockThatIsSetRightIsNoticed(t *testing.T) {

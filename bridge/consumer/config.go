@@ -52,6 +52,10 @@ const (
 	RecreatedStop    = "stop"
 )
 
+// CommitTimeout bounds one commit, and so what a turn of the poll loop may take in
+// which partitions are revoked. No lease of a loop may be shorter.
+const CommitTimeout = commitTimeout
+
 // DefaultConfig returns the defaults; brokers, topics and group have none.
 func DefaultConfig() Config {
 	return Config{

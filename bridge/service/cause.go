@@ -145,7 +145,7 @@ func (b *Bridge) nothingOld(s consumer.Status) Oldest {
 	}
 	switch {
 	case held > 0 && !b.clock.Agrees():
-		return Oldest{Cause: CauseClock, Detail: b.clockOff()}
+		return Oldest{Cause: CauseClock, Detail: b.clock.String()}
 	case s.StoppedPartitions > 0:
 		return Oldest{Cause: CausePartition, Detail: stoppedReason(s)}
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/quiesce-io/quiesce/bridge/intake"
 	"github.com/quiesce-io/quiesce/bridge/service"
@@ -295,6 +294,19 @@ func TestClockThatIsOffIsACause(t *testing.T) {
 	})
 }
 
+// TestEventsTellThatTheClockIsBehind before it is compared again.
+func TestEventsTellThatTheClockIsBehind(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.start(w.config(), nil, nil)
+		w.until("it has everything", func() bool { return b.owned() == partitions })
+		w.produce(1)
+		time.Sleep(5 * time.Second)
+		oldest{t, w, b}.runs(func(f *temporal) { f.ahead = 15 * time.Second })
+		time.Sleep(30 * time.Second) // its run has ended
+		require.InDelta(t, -15, b.Status().ClockAheadSeconds, 0.1)
+	})
+}
+
 // TestDeadLetterTopicThatCannotBeWrittenIsACause: a record waits there for its
 // place to be done.
 func TestDeadLetterTopicThatCannotBeWrittenIsACause(t *testing.T) {
@@ -303,27 +315,7 @@ func TestDeadLetterTopicThatCannotBeWrittenIsACause(t *testing.T) {
 		b := w.start(w.config(), nil, slog.New(slog.NewTextHandler(&log, nil)))
 		w.until("it has everything", func() bool { return b.owned() == partitions })
 		o := oldest{t, w, b}
-		var refused atomic.Bool
-		refused.Store(true)
-		w.cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
-			w.cluster.KeepControl()
-			produce := request.(*kmsg.ProduceRequest)
-			if !refused.Load() || produce.Topics[0].Topic != "dead" && produce.Topics[0].TopicID != w.cluster.TopicInfo("dead").TopicID {
-				return nil, nil, false
-			}
-			response := produce.ResponseKind().(*kmsg.ProduceResponse)
-			for _, topic := range produce.Topics {
-				answer := kmsg.NewProduceResponseTopic()
-				answer.Topic, answer.TopicID = topic.Topic, topic.TopicID
-				for _, partition := range topic.Partitions {
-					p := kmsg.NewProduceResponseTopicPartition()
-					p.Partition, p.ErrorCode = partition.Partition, kerr.TopicAuthorizationFailed.Code
-					answer.Partitions = append(answer.Partitions, p)
-				}
-				response.Topics = append(response.Topics, answer)
-			}
-			return response, nil, true
-		})
+		refused := w.refuseLetters(kerr.TopicAuthorizationFailed)
 		require.NoError(t, w.kafka.ProduceSync(t.Context(), &kgo.Record{Topic: "changes"}).FirstErr())
 		w.produce(1) // another change is no older
 		o.keeps(service.CauseLetter, "1 dead letters")

@@ -16,9 +16,13 @@ import (
 	"github.com/quiesce-io/quiesce/internal/process"
 )
 
-// handOverOverhead is what a signal costs beyond its timeout, at most, when the
-// lease of the hand-over is derived.
-const handOverOverhead = 100 * time.Millisecond
+const (
+	// handOverOverhead is what a signal costs beyond its timeout, at most, when the
+	// lease of the hand-over is derived.
+	handOverOverhead = 100 * time.Millisecond
+	// turnOverhead is what a turn costs beyond the commit it waits for.
+	turnOverhead = time.Second
+)
 
 // Config are all settings of the bridge.
 type Config struct {
@@ -68,6 +72,10 @@ func (c Config) HandOver() lease.Batch {
 	}
 }
 
+// committerLease is the lease of the committer, which turns once in
+// COMMIT_INTERVAL.
+func (c Config) committerLease() time.Duration { return c.Loop.Lease + c.Kafka.CommitInterval }
+
 // Validate returns every fault, joined, relations between components included.
 func (c Config) Validate() error {
 	c = c.derived()
@@ -84,9 +92,13 @@ func (c Config) Validate() error {
 		faults = append(faults, config.Fault{Name: "LOOP_LEASE", Value: c.Loop.Lease.String(),
 			Problem: fmt.Sprintf("must be at least %s, four times SIGNAL_TIMEOUT: a lane may wait that long for Temporal", least)})
 	}
-	if c.Loop.Lease > c.Lease.MaxDetectionDelay {
+	if least := consumer.CommitTimeout + turnOverhead; c.Loop.Lease < least {
 		faults = append(faults, config.Fault{Name: "LOOP_LEASE", Value: c.Loop.Lease.String(),
-			Problem: "exceeds MAX_DETECTION_DELAY=" + c.Lease.MaxDetectionDelay.String()})
+			Problem: fmt.Sprintf("must be at least %s: a loop may wait %s for a commit", least, consumer.CommitTimeout)})
+	}
+	if c.committerLease() > c.Lease.MaxDetectionDelay {
+		faults = append(faults, config.Fault{Name: "LOOP_LEASE", Value: c.Loop.Lease.String(),
+			Problem: fmt.Sprintf("exceeds MAX_DETECTION_DELAY=%s less COMMIT_INTERVAL=%s", c.Lease.MaxDetectionDelay, c.Kafka.CommitInterval)})
 	}
 	handOver := c.HandOver()
 	if handOver.Lease() > c.Lease.MaxDetectionDelay {
@@ -109,6 +121,14 @@ func (c Config) Warnings() []string {
 		warnings = append(warnings, fmt.Sprintf(
 			"KAFKA_SESSION_TIMEOUT=%s: a pause for garbage collection or a jitter of the network may take this member out of the group and rebalance it each time; %s or more is calm. That a loop is stuck shows by LOOP_LEASE, not by this",
 			c.Kafka.SessionTimeout, calmSession))
+	}
+	// A change that may share its account's call is made D − S after the first at
+	// the latest, so it has S to reach the run.
+	late, known := c.Dispatch.Linger+c.Dispatch.SignalInterval, dispatch.DefaultConfig()
+	if late > max(c.Settle.Total(), known.Linger+known.SignalInterval) {
+		warnings = append(warnings, fmt.Sprintf(
+			"LINGER=%s and SIGNAL_INTERVAL=%s: a change may reach its account's run %s after it was made, too late for the call it could have shared; SETTLE_TIME + MAX_CLOCK_SKEW = %s is the most that costs no calls",
+			c.Dispatch.Linger, c.Dispatch.SignalInterval, late, c.Settle.Total()))
 	}
 	return warnings
 }

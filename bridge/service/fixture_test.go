@@ -6,14 +6,17 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/quiesce-io/quiesce/bridge/service"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
@@ -78,6 +81,33 @@ func (w *world) produce(n int) {
 		w.next++
 	}
 	require.NoError(w.t, w.kafka.ProduceSync(context.Background(), records...).FirstErr())
+}
+
+// refuseLetters has the dead-letter topic refuse everything for as long as the
+// flag holds.
+func (w *world) refuseLetters(why *kerr.Error) *atomic.Bool {
+	var refused atomic.Bool
+	refused.Store(true)
+	w.cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		w.cluster.KeepControl()
+		produce := request.(*kmsg.ProduceRequest)
+		if !refused.Load() || produce.Topics[0].Topic != "dead" && produce.Topics[0].TopicID != w.cluster.TopicInfo("dead").TopicID {
+			return nil, nil, false
+		}
+		response := produce.ResponseKind().(*kmsg.ProduceResponse)
+		for _, topic := range produce.Topics {
+			answer := kmsg.NewProduceResponseTopic()
+			answer.Topic, answer.TopicID = topic.Topic, topic.TopicID
+			for _, partition := range topic.Partitions {
+				p := kmsg.NewProduceResponseTopicPartition()
+				p.Partition, p.ErrorCode = partition.Partition, why.Code
+				answer.Partitions = append(answer.Partitions, p)
+			}
+			response.Topics = append(response.Topics, answer)
+		}
+		return response, nil, true
+	})
+	return &refused
 }
 
 // committed is what the group has committed, summed over partitions.

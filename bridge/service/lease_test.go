@@ -19,7 +19,7 @@ import (
 // loopLease is what the bridges below are given; everything is to be over long
 // before the group would miss a member.
 const (
-	loopLease      = 2 * time.Second
+	loopLease      = 6 * time.Second
 	sessionTimeout = 45 * time.Second
 	takeOver       = 15 * time.Second
 )
@@ -147,6 +147,22 @@ func TestDependenciesThatAreAwayAreNoReasonToLeave(t *testing.T) {
 	})
 }
 
+// TestCommitsAreRarerThanTheLoopLease: the committer has nothing to do in between.
+func TestCommitsAreRarerThanTheLoopLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		config := w.config()
+		config.Kafka.CommitInterval = 45 * time.Second
+		b := w.start(config, nil, nil)
+		w.until("it has everything", func() bool { return b.owned() == partitions })
+		time.Sleep(5 * time.Minute)
+		select {
+		case <-b.ended:
+			t.Fatal(b.err)
+		default:
+		}
+	})
+}
+
 // hangOn hangs where name is the one.
 func hangOn(name, one string, hang chan struct{}) {
 	if name == one {
@@ -155,8 +171,11 @@ func hangOn(name, one string, hang chan struct{}) {
 }
 
 // livez returns what /livez complains of.
-func livez(address string) string {
-	response, err := http.Get("http://" + address + "/livez")
+func livez(address string) string { return complaint(address, "livez") }
+
+// complaint returns what that page complains of; empty if it does not.
+func complaint(address, page string) string {
+	response, err := http.Get("http://" + address + "/" + page)
 	if err != nil {
 		return ""
 	}

@@ -79,6 +79,7 @@ func New(config Config, deps Deps) (*Bridge, error) {
 	b.buffer = buffer.New(config.Buffer, b.ledger)
 	b.clock = clock.New(b.runs, contract.ClockWorkflowID(config.Common.Pipeline, deps.Identity),
 		config.Settle.MaxClockSkew, config.Dispatch.SignalTimeout, deps.Logger)
+	b.runs.Seen = b.clock.Saw
 	b.watcher = watch.New(config.Watch, b.runs, deps.Logger, b.watchdog.Loop("watcher", config.Loop.Lease))
 
 	lanes := make([]func(), config.Dispatch.Executors)
@@ -100,7 +101,7 @@ func New(config Config, deps Deps) (*Bridge, error) {
 	b.consumer, err = consumer.New(config.Kafka, consumer.Deps{
 		Logger: deps.Logger, Metrics: deps.Metrics, Sink: b.dispatch, Buffer: b.buffer, Ledger: b.ledger,
 		PollTurn:   b.watchdog.Loop("poll", config.Loop.Lease),
-		CommitTurn: b.watchdog.Loop("committer", config.Loop.Lease),
+		CommitTurn: b.watchdog.Loop("committer", config.committerLease()),
 		MayAdmit:   b.clock.Agrees,
 		Options:    deps.Kafka,
 	})

@@ -85,19 +85,12 @@ func (b *Bridge) status() process.Status {
 			case s.StoppedPartitions > 0:
 				return fmt.Errorf("%d partitions are stopped; see /status", s.StoppedPartitions)
 			case !b.clock.Agrees():
-				return errors.New(b.clockOff())
+				return errors.New(b.clock.String())
 			default:
 				return b.watchdog.Check()
 			}
 		},
 	}
-}
-
-func (b *Bridge) clockOff() string {
-	if offset := b.clock.Offset(); offset < 0 {
-		return fmt.Sprintf("this machine's clock is %s behind Temporal's", -offset)
-	}
-	return fmt.Sprintf("this machine's clock is %s ahead of Temporal's", b.clock.Offset())
 }
 
 func (b *Bridge) partitionStatus(r where.Record) (consumer.PartitionStatus, bool) {

@@ -38,7 +38,7 @@ type temporal struct {
 	activity *workflowpb.PendingActivityInfo
 	queue    string
 	task     int32
-	ahead    time.Duration // of its clock, when probed
+	ahead    time.Duration // of its clock
 	// hang is called with each request's context; it may wait for its end.
 	hang func(ctx context.Context)
 	// before is called with each request's name; it may hang, and fail it.
@@ -184,7 +184,7 @@ func (f *temporal) complete(id string, e *execution) {
 		panic(err)
 	}
 	e.close = &historypb.HistoryEvent{
-		EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, EventTime: timestamppb.Now(),
+		EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, EventTime: timestamppb.New(time.Now().Add(f.ahead)),
 		Attributes: &historypb.HistoryEvent_WorkflowExecutionCompletedEventAttributes{
 			WorkflowExecutionCompletedEventAttributes: &historypb.WorkflowExecutionCompletedEventAttributes{Result: result},
 		},
