@@ -16,9 +16,9 @@ import (
 )
 
 // Store keeps rows; [store.Store] is the one for Spanner. Another one must
-// fence writes by CalledAt and recognise its own, as documented there. An error
-// that matches [store.ErrRefused] is about this row; any other means that the
-// store is out. All methods get a deadline.
+// fence writes by CalledAt and Version, and recognise its own, as documented
+// there. An error that matches [store.ErrRefused] is about this row; any other
+// means that the store is out. All methods get a deadline.
 type Store interface {
 	Read(ctx context.Context, account string) (store.Row, error)
 	Write(ctx context.Context, sync store.Sync) (contract.Outcome, error)

@@ -10,7 +10,8 @@ import (
 // accompany keeps an attempt company: it heartbeats three times in each
 // heartbeat timeout, whatever the attempt is doing, and ends the returned
 // context, with [errStopping], when the worker begins to shut down. The caller
-// calls stop, which waits for the goroutine.
+// calls stop, which waits for the goroutine, and gives up a heartbeat that is under
+// way: one that Temporal does not answer must not hold up the attempt's result.
 //
 // The context is for waits only. A call or a write that is under way is let
 // finish; the worker gives it its stop timeout, and then ends the activity's
@@ -18,7 +19,8 @@ import (
 func accompany(ctx context.Context, heartbeat time.Duration) (waits context.Context, stop func()) {
 	waits, cancel := context.WithCancelCause(ctx)
 	stopping := activity.GetWorkerStopChannel(ctx)
-	quit, done := make(chan struct{}), make(chan struct{})
+	beats, quit := context.WithCancel(ctx)
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		var beat <-chan time.Time // never, where no heartbeat is asked for
@@ -26,22 +28,22 @@ func accompany(ctx context.Context, heartbeat time.Duration) (waits context.Cont
 			ticker := time.NewTicker(max(heartbeat/3, time.Millisecond))
 			defer ticker.Stop()
 			beat = ticker.C
-			activity.RecordHeartbeat(ctx)
+			activity.RecordHeartbeat(beats)
 		}
 		for {
 			select {
 			case <-beat:
-				activity.RecordHeartbeat(ctx)
+				activity.RecordHeartbeat(beats)
 			case <-stopping:
 				cancel(errStopping)
 				stopping = nil
-			case <-quit:
+			case <-beats.Done():
 				return
 			}
 		}
 	}()
 	return waits, func() {
-		close(quit)
+		quit()
 		<-done
 		cancel(nil)
 	}

@@ -11,13 +11,14 @@
 //	   │
 //	call ────── failed ───────────────────────────────▶ failed (class, charged or not)
 //	   │
-//	answer ──── older than a change it should have ───▶ failed, unsettled
+//	answer ──── older than a change, or than the row ─▶ failed, unsettled
 //	   │
 //	write ───── store out, row refused ───────────────▶ failed
 //	   └──────────────────────────────────────────────▶ written, unchanged, deleted, fenced
 //
 // Deferred means handed back: Temporal dispatches the activity again after the
-// delay, no slot is held meanwhile, and it says nothing about the account.
+// delay, no slot is held meanwhile, and it says nothing about the account. A panic
+// anywhere is a failure like that of a call.
 //
 // The activity is what guarantees the settle delay, whoever started the run and
 // however early it was dispatched. Its clock is Temporal's (see [clock]), never

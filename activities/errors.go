@@ -3,6 +3,7 @@ package activities
 import (
 	"errors"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -39,14 +40,37 @@ func someSeconds() time.Duration {
 	return time.Second + rand.N(4*time.Second)
 }
 
-// failed ends the attempt; the workflow decides what becomes of it.
-func (a *attempt) failed(f contract.FailedAttempt) error {
+// fail ends the attempt; the workflow decides what becomes of it. f.Charged says
+// that the failure may be the account's own: whether it is, others' successes
+// tell. everybodys says that it may be everybody's, so that the breaker is told;
+// but not by an account that has been set aside: that it fails again says nothing
+// about anybody else, and two of them would stop everybody's calls.
+func (a *attempt) fail(f contract.FailedAttempt, everybodys bool, message string, details ...any) error {
 	f.At = a.clock.now()
+	if f.Class == contract.ClassThrottled {
+		a.deps.Health.Throttled(a.in.Account, f.At)
+		f.Charged = f.Charged && a.deps.Health.ChargedThrottled(a.in.Account, a.in.LastFailure)
+	} else {
+		f.Charged = f.Charged && a.deps.Health.Charged(a.in.Account, a.in.LastFailure)
+	}
+	if everybodys && !a.in.Parked {
+		a.deps.Health.Failed(a.in.Account, f)
+	}
 	a.deps.Metrics.Count("sync.outcomes", 1, "outcome:failed", "class:"+f.Class)
+	a.deps.Log.Warn(message, append([]any{"account", a.in.Account, "run", a.syncID,
+		"class", f.Class, "reason", f.Reason, "charged", f.Charged}, details...)...)
 	return temporal.NewApplicationErrorWithOptions(f.Reason, contract.ErrorFailed, temporal.ApplicationErrorOptions{
 		NonRetryable: true,
 		Details:      []any{f},
 	})
+}
+
+// caught makes a panic the attempt's failure. Where it meets everybody, in a faulty
+// build, nobody succeeds and nobody is charged. What it says goes to the log only:
+// it may hold anything.
+func (a *attempt) caught(panicked any) error {
+	return a.fail(contract.FailedAttempt{Class: contract.ClassTransient, Reason: "panic in Sync", Charged: true}, true,
+		"panic", "panic", panicked, "stack", string(debug.Stack()))
 }
 
 // asUpstream returns what a Fetcher's error says. One that is not an

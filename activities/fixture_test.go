@@ -51,6 +51,7 @@ type fixture struct {
 	mu    sync.Mutex
 	calls []time.Time // by the worker's wall clock
 	beats int
+	mute  bool // Temporal does not answer heartbeats
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -179,10 +180,14 @@ func (o *outbound) GetInfo(ctx context.Context) activity.Info {
 	return info
 }
 
-func (o *outbound) RecordHeartbeat(context.Context, ...any) {
+func (o *outbound) RecordHeartbeat(ctx context.Context, _ ...any) {
 	o.fixture.mu.Lock()
-	defer o.fixture.mu.Unlock()
 	o.fixture.beats++
+	mute := o.fixture.mute
+	o.fixture.mu.Unlock()
+	if mute {
+		<-ctx.Done()
+	}
 }
 
 // fakeStore fences like the real one. Its faults are called first.

@@ -15,7 +15,9 @@ import (
 // have settled by time may carry a version that the answer's does not reach: then
 // upstream took longer than the settle time, and the answer is not written. A
 // row's call time covers what had settled for it, so it must not stand for an
-// answer that is known to lack some of it.
+// answer that is known to lack some of it. Nor is an answer written that is older
+// than the row: a replay, or a change without a version, may meet a replica that
+// is behind.
 //
 // The attempt has failed and is tried again within the account lease. Upstream did
 // answer, so it is not out and the breaker is not told: with versions, a settle
@@ -28,29 +30,30 @@ import (
 // Where change or answer has no version, where the account is gone, or where one
 // version is a number and the other a time, nothing is known, and the settle time
 // decides alone.
-func (a *attempt) fresh(ctx context.Context, calledAt time.Time, response upstream.Response) error {
+func (a *attempt) fresh(ctx context.Context, row store.Row, calledAt time.Time, response upstream.Response) error {
 	if response.Deleted {
 		return nil
 	}
 	settled, _ := contract.Split(a.in.Pending, calledAt, a.settle, nil)
-	wanted := contract.Unsettled(settled, response.Version)
+	wanted, reason := contract.Unsettled(settled, response.Version), "the answer is older than a change that should have settled"
+	if wanted.IsZero() && response.Version.OlderThan(row.Version) {
+		wanted, reason = row.Version, "the answer is older than the row"
+	}
 	if wanted.IsZero() {
 		return nil
 	}
 	a.deps.Metrics.Count("sync.unsettled", 1)
-	late := slices.DeleteFunc(slices.Clone(settled), func(r contract.Range) bool { return !response.Version.OlderThan(r.Version) })
+	late := slices.DeleteFunc(settled, func(r contract.Range) bool { return !response.Version.OlderThan(r.Version) })
 	a.record(ctx, store.Sync{
 		Account: a.in.Account, SyncID: a.syncID, Attempt: a.number, CalledAt: calledAt, Tries: a.in.Tries + 1,
 		UpstreamStatus: response.Status, UpstreamDuration: response.Duration, Version: response.Version,
 		ReplayID: a.in.ReplayID,
 	}, late)
-	f := contract.FailedAttempt{
-		Class: contract.ClassUnsettled, Reason: "the answer is older than a change that should have settled",
-		Charged: a.deps.Health.Charged(a.in.Account, a.in.LastFailure),
+	details := []any{"version", response.Version, "wanted", wanted}
+	if len(late) > 0 {
+		details = append(details, "age", fmt.Sprint(calledAt.Sub(contract.FirstChange(late)).Round(time.Millisecond)))
 	}
-	a.deps.Log.Warn("answer is not settled", "account", a.in.Account, "run", a.syncID,
-		"version", response.Version, "wanted", wanted, "age", fmt.Sprint(calledAt.Sub(contract.FirstChange(settled)).Round(time.Millisecond)), "charged", f.Charged)
-	return a.failed(f)
+	return a.fail(contract.FailedAttempt{Class: contract.ClassUnsettled, Reason: reason, Charged: true}, false, "answer is not settled", details...)
 }
 
 // record writes the call to the sync log, once: a log that lacks it says less of

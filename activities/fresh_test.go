@@ -109,6 +109,21 @@ func TestAnAnswerOlderThanItsChangeIsNotWritten(t *testing.T) {
 		}
 		require.Zero(t, f.metrics.all()["sync.unsettled"])
 	})
+	bubble(t, "older than the row, whoever asked", func(t *testing.T, f *fixture) {
+		row := store.Row{CalledAt: f.server.Add(-time.Minute), SyncID: "earlier", Version: version(t, "10")}
+		f.store.rows["secret-account"] = row
+		f.answering(version(t, "8"), version(t, "9"), version(t, "10"))
+		in := contract.SyncInput{Account: "secret-account", ReplayID: "r1", Settings: f.input(f.changed(0, 1)).Settings}
+		_, err := f.run(in)
+		require.Equal(t, "the answer is older than the row", f.failure(err).Reason)
+		_, err = f.run(f.input(f.changed(90*time.Second, 1), f.changed(45*time.Second, 2)))
+		require.Equal(t, contract.ClassUnsettled, f.failure(err).Class)
+		require.Equal(t, row, f.store.rows["secret-account"])
+		require.Empty(t, f.store.late, "no change is known to be missing")
+		_, err = f.run(in)
+		require.NoError(t, err, "as new as the row is new enough")
+		require.Len(t, f.store.syncs, 1)
+	})
 	bubble(t, "an account that is gone has no version", func(t *testing.T, f *fixture) {
 		f.fetch = func(context.Context, string) (upstream.Response, error) {
 			return upstream.Response{Status: 404, Deleted: true, Version: version(t, "1")}, nil

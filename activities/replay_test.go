@@ -86,6 +86,18 @@ func TestReplayIsCalledWhateverTheRowSays(t *testing.T) {
 		require.Equal(t, delay, f.deferral(err))
 		require.Empty(t, f.calls)
 	})
+	bubble(t, "not to be fenced by a row that lies a moment ahead", func(t *testing.T, f *fixture) {
+		in := contract.SyncInput{Account: "secret-account", ReplayID: "r1", Settings: f.input(f.changed(0, 1)).Settings}
+		f.store.rows["secret-account"] = store.Row{CalledAt: f.server.Add(900 * time.Millisecond)}
+		_, err := f.run(in)
+		require.Equal(t, 900*time.Millisecond, f.deferral(err))
+		require.Empty(t, f.calls)
+		f.store.rows["secret-account"] = store.Row{CalledAt: f.server.Add(400 * time.Millisecond)}
+		result, err := f.run(in)
+		require.NoError(t, err)
+		require.Equal(t, contract.OutcomeWritten, result.Outcome)
+		require.Equal(t, f.server.Add(400*time.Millisecond).UTC(), result.CalledAt)
+	})
 	bubble(t, "not while the row lies in the future", func(t *testing.T, f *fixture) {
 		f.store.rows["secret-account"] = store.Row{CalledAt: f.server.Add(time.Minute)}
 		_, err := f.run(contract.SyncInput{Account: "secret-account", ReplayID: "r1", Settings: f.input(f.changed(0, 1)).Settings})

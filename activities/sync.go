@@ -36,7 +36,7 @@ type attempt struct {
 // Its errors are application errors of the types [contract.ErrorDeferred], to be
 // retried by the server without end, and [contract.ErrorFailed], not to be
 // retried, with a [contract.FailedAttempt].
-func (a *Activities) Sync(ctx context.Context, in contract.SyncInput) (contract.SyncResult, error) {
+func (a *Activities) Sync(ctx context.Context, in contract.SyncInput) (result contract.SyncResult, err error) {
 	info := activity.GetInfo(ctx)
 	t := &attempt{
 		Activities: a, in: in, settle: time.Duration(in.Settings.Settle),
@@ -45,6 +45,11 @@ func (a *Activities) Sync(ctx context.Context, in contract.SyncInput) (contract.
 	a.compareLeases(time.Duration(in.Settings.AttemptLease))
 	waits, stop := accompany(ctx, time.Duration(in.Settings.Heartbeat))
 	defer stop()
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = t.caught(panicked)
+		}
+	}()
 	return t.run(ctx, waits)
 }
 
@@ -77,6 +82,11 @@ func (a *attempt) run(ctx, waits context.Context) (contract.SyncResult, error) {
 		a.deps.Metrics.Count("sync.outcomes", 1, "outcome:"+string(contract.OutcomeSkipped))
 		return contract.SyncResult{Outcome: contract.OutcomeSkipped, CalledAt: row.CalledAt, Through: row.Through, Version: row.Version}, nil
 	}
+	// The row may still lie ahead, by no more than clocks differ: a call of before it
+	// would be fenced.
+	if err := a.waitUntil(waits, row.CalledAt, deferClock, "row is of a moment ahead"); err != nil {
+		return contract.SyncResult{}, err
+	}
 	permit, err := a.permit(waits)
 	if err != nil {
 		return contract.SyncResult{}, err
@@ -85,7 +95,7 @@ func (a *attempt) run(ctx, waits context.Context) (contract.SyncResult, error) {
 	if err != nil {
 		return contract.SyncResult{}, err
 	}
-	if err := a.fresh(ctx, calledAt, response); err != nil {
+	if err := a.fresh(ctx, row, calledAt, response); err != nil {
 		return contract.SyncResult{}, err
 	}
 	outcome, err := a.write(ctx, row, calledAt, response)
@@ -154,11 +164,9 @@ func (a *attempt) readRow(ctx context.Context) (store.Row, error) {
 	case ctx.Err() != nil:
 		return row, a.interrupted(ctx)
 	case errors.Is(err, store.ErrRefused):
-		a.deps.Log.Error("row check refused", "account", a.in.Account, "error", err)
-		return row, a.failed(contract.FailedAttempt{
-			Class: contract.ClassRefused, Reason: "row check: " + storeReason(err),
-			Charged: a.deps.Health.Charged(a.in.Account, a.in.LastFailure),
-		})
+		return row, a.fail(contract.FailedAttempt{
+			Class: contract.ClassRefused, Reason: "row check: " + storeReason(err), Charged: true,
+		}, false, "row check refused", "error", err)
 	}
 	return row, a.deferred(deferStore, "row check: "+storeReason(err), someSeconds())
 }
@@ -269,22 +277,14 @@ func (a *attempt) call(ctx context.Context, p budget.Permit) (calledAt time.Time
 	}
 	e := asUpstream(err)
 	a.deps.Metrics.Timing("upstream.latency", e.Duration, "class:"+statusClass(e.Status))
-	f := contract.FailedAttempt{Class: e.Class, Reason: e.Reason, RetryAfter: contract.Duration(e.RetryAfter)}
 	if e.Class == contract.ClassThrottled {
 		a.deps.Metrics.Count("upstream.throttled", 1)
 		p.Throttled(e.RetryAfter)
-		a.deps.Health.Throttled(a.in.Account, a.clock.now())
-		f.Charged = a.deps.Health.ChargedThrottled(a.in.Account, a.in.LastFailure)
-	} else {
-		f.Charged = a.deps.Health.Charged(a.in.Account, a.in.LastFailure)
 	}
-	// Two parked accounts alone would stop everybody's calls; and who demands
-	// fewer calls is there.
-	if !a.in.Parked && e.Status != http.StatusTooManyRequests {
-		a.deps.Health.Failed(a.in.Account, f)
-	}
-	a.deps.Log.Warn("call failed", "account", a.in.Account, "run", a.syncID, "class", e.Class, "reason", e.Reason, "charged", f.Charged, "cause", e.Err)
-	return calledAt, response, a.failed(f)
+	// Who demands fewer calls (429) is there.
+	return calledAt, response, a.fail(contract.FailedAttempt{
+		Class: e.Class, Reason: e.Reason, RetryAfter: contract.Duration(e.RetryAfter), Charged: true,
+	}, e.Status != http.StatusTooManyRequests, "call failed", "cause", e.Err)
 }
 
 func statusClass(status int) string {

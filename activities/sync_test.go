@@ -48,6 +48,30 @@ func TestOneCallIsWritten(t *testing.T) {
 		require.Equal(t, 40*time.Second, f.metrics.timings["sync.staleness"])
 		require.Contains(t, f.metrics.timings, "upstream.latency class:2xx")
 	})
+	bubble(t, "called when the call began, not when it was answered", func(t *testing.T, f *fixture) {
+		f.fetch = func(context.Context, string) (upstream.Response, error) {
+			time.Sleep(2 * time.Second)
+			return upstream.Response{Status: 200, Body: []byte(`{}`)}, nil
+		}
+		during := f.changed(settle-time.Second, 2) // it settles while upstream answers
+		result, err := f.run(f.input(f.changed(40*time.Second, 1), during))
+		require.NoError(t, err)
+		require.Equal(t, f.server.UTC(), result.CalledAt)
+		require.Equal(t, []contract.Range{during}, f.store.syncs[0].Pending)
+	})
+	bubble(t, "what the row accounts for is neither covered by the call nor pending", func(t *testing.T, f *fixture) {
+		told := f.changed(5*time.Second, 3) // again, with a later time
+		f.store.rows["secret-account"] = store.Row{
+			CalledAt: f.server.Add(-time.Hour), SyncID: "earlier",
+			Through: []contract.Through{{Source: told.Source, Position: contract.Position{Offset: 3}}},
+		}
+		in := f.input(f.changed(40*time.Second, 4), told)
+		in.NotBefore = f.server
+		_, err := f.run(in)
+		require.NoError(t, err)
+		require.Empty(t, f.store.syncs[0].Pending)
+		require.Equal(t, []contract.Through{{Source: told.Source, Position: contract.Position{Offset: 4}}}, f.store.rows["secret-account"].Through)
+	})
 	bubble(t, "deleted upstream", func(t *testing.T, f *fixture) {
 		f.fetch = func(context.Context, string) (upstream.Response, error) {
 			return upstream.Response{Status: 404, Deleted: true}, nil
@@ -358,6 +382,30 @@ func TestFailures(t *testing.T) {
 		_, err = f.run(in)
 		require.True(t, f.failure(err).Charged)
 	})
+	bubble(t, "parked accounts whose rows are refused do not open the breaker", func(t *testing.T, f *fixture) {
+		f.store.writeErr = func() error { return &store.Error{Op: "write row", Kind: store.ErrRefused, Reason: "OutOfRange"} }
+		for i := range 40 {
+			time.Sleep(10 * time.Second) // the least that parked accounts back off
+			in := f.input(f.changed(time.Minute, 1))
+			in.Account, in.Parked = fmt.Sprint("secret-account-", i%2), true
+			_, err := f.run(in)
+			f.failure(err)
+		}
+		require.False(t, f.health.State().Open)
+	})
+	bubble(t, "a panic is charged to an account that panics while others do not", func(t *testing.T, f *fixture) {
+		f.fetch = func(context.Context, string) (upstream.Response, error) { panic("secret-account, and its payload") }
+		in := f.input(f.changed(time.Minute, 1))
+		_, err := f.run(in)
+		first := f.failure(err)
+		require.Equal(t, contract.FailedAttempt{Class: contract.ClassTransient, Reason: "panic in Sync", At: first.At}, first)
+		in.LastFailure = first.At
+		_, err = f.run(in)
+		require.False(t, f.failure(err).Charged, "a faulty build panics for everybody")
+		f.health.Succeeded("other", first.At.Add(time.Second))
+		_, err = f.run(in)
+		require.True(t, f.failure(err).Charged)
+	})
 	bubble(t, "throttled lowers the budget", func(t *testing.T, f *fixture) {
 		f.fetch = func(context.Context, string) (upstream.Response, error) {
 			return upstream.Response{}, &upstream.Error{Class: contract.ClassThrottled, Reason: "429", Status: 429, RetryAfter: 7 * time.Second}
@@ -407,7 +455,35 @@ func TestSlotIsTakenUntilTheRequestIsSent(t *testing.T) {
 	})
 }
 
+// A Fetcher may never say that its request is sent, or panic: the slot is free again
+// when it returns.
+func TestSlotIsFreeWhenTheCallIsOver(t *testing.T) {
+	for name, end := range map[string]func() (upstream.Response, error){
+		"answer": func() (upstream.Response, error) { return upstream.Response{Status: 200, Body: []byte(`{}`)}, nil },
+		"panic":  func() (upstream.Response, error) { panic("nil map") },
+	} {
+		bubble(t, name, func(t *testing.T, f *fixture) {
+			f.budget(1)
+			f.fetch = func(context.Context, string) (upstream.Response, error) { return end() }
+			for i := range 3 {
+				in := f.input(f.changed(time.Minute, 1))
+				in.Account = fmt.Sprint(i)
+				_, _ = f.run(in)
+			}
+			require.Len(t, f.calls, 3)
+			require.Less(t, f.calls[2].Sub(f.calls[0]), 3*time.Second)
+		})
+	}
+}
+
 func TestHeartbeatsAllTheTime(t *testing.T) {
+	bubble(t, "one that is not answered holds nothing up", func(t *testing.T, f *fixture) {
+		f.mute = true
+		begin := time.Now()
+		_, err := f.run(f.input(f.changed(time.Minute, 1)))
+		require.NoError(t, err)
+		require.Zero(t, time.Since(begin))
+	})
 	bubble(t, "while waiting and calling", func(t *testing.T, f *fixture) {
 		f.fetch = func(context.Context, string) (upstream.Response, error) {
 			time.Sleep(10 * time.Second)

@@ -34,14 +34,11 @@ func (a *attempt) write(ctx context.Context, row store.Row, calledAt time.Time, 
 	}
 	f := contract.FailedAttempt{Class: contract.ClassTransient, Reason: "write: " + storeReason(err)}
 	if errors.Is(err, store.ErrRefused) {
-		f.Class = contract.ClassRefused
-		f.Charged = a.deps.Health.Charged(a.in.Account, a.in.LastFailure)
+		f.Class, f.Charged = contract.ClassRefused, true
 	}
 	// A call whose answer cannot be kept was in vain. Reporting it as failed
 	// lets the breaker spare upstream the calls while the store takes no writes.
-	a.deps.Health.Failed(a.in.Account, f)
-	a.deps.Log.Warn("write failed", "account", a.in.Account, "run", a.syncID, "class", f.Class, "error", err)
-	return "", a.failed(f)
+	return "", a.fail(f, true, "write failed", "error", err)
 }
 
 // persist calls Write until the outcome is known or the time is up.

@@ -29,7 +29,8 @@ type Row struct {
 // Sync is an answered upstream call to be written.
 type Sync struct {
 	Account string
-	// SyncID and Attempt identify the write: the same pair is the same write.
+	// SyncID, Attempt and CalledAt identify the write. Where a failover of Temporal
+	// takes a run back, the same attempt may call a second time.
 	SyncID  string
 	Attempt int32
 	// CalledAt is when the call started, in Temporal's clock.

@@ -18,11 +18,11 @@ import (
 // maxCell is how many characters a STRING(MAX) column holds.
 const maxCell = 2_621_440
 
-// Write writes an answered call: the row, unless a newer call has written it,
-// and one row of the sync log. Both carry the commit timestamp. It can be
-// repeated with the same Sync until the outcome is known: a commit that came
-// through is recognised. It retries what may pass until ctx ends, so give it a
-// deadline.
+// Write writes an answered call: the row, unless a newer call has written it or
+// its version is newer, and one row of the sync log. Both carry the commit
+// timestamp. It can be repeated with the same Sync until the outcome is known: a
+// commit that came through is recognised. It retries what may pass until ctx
+// ends, so give it a deadline.
 //
 // The outcome is written, unchanged, deleted or fenced. Errors are [*Error].
 func (s *Store) Write(ctx context.Context, sync Sync) (contract.Outcome, error) {
@@ -70,10 +70,10 @@ func (s *Store) decide(ctx context.Context, tx *spanner.ReadWriteTransaction, sy
 		return "", nil, err
 	}
 	switch {
-	case row.exists && row.SyncID == sync.SyncID && row.Attempt == sync.Attempt:
+	case row.exists && row.SyncID == sync.SyncID && row.Attempt == sync.Attempt && row.CalledAt.Equal(sync.CalledAt):
 		outcome, err := s.ownOutcome(ctx, tx, sync, row)
 		return outcome, nil, err
-	case row.CalledAt.After(sync.CalledAt):
+	case row.CalledAt.After(sync.CalledAt), !sync.Deleted && sync.Version.OlderThan(row.Version):
 		outcome, logged, err := s.overtakenOutcome(ctx, tx, sync)
 		if err != nil || logged {
 			return outcome, nil, err
@@ -140,9 +140,9 @@ const overtaken = time.Hour
 // twice.
 func (s *Store) overtakenOutcome(ctx context.Context, tx *spanner.ReadWriteTransaction, sync Sync) (outcome contract.Outcome, logged bool, err error) {
 	statement := spanner.NewStatement("SELECT Outcome FROM `" + s.cfg.SyncsTable + "`" +
-		" WHERE AccountId = @account AND SyncedAt >= @since AND SyncId = @sync AND Attempt = @attempt LIMIT 1")
+		" WHERE AccountId = @account AND SyncedAt >= @since AND SyncId = @sync AND Attempt = @attempt AND CalledAt = @called LIMIT 1")
 	statement.Params = map[string]any{
-		"account": sync.Account, "since": sync.CalledAt.Add(-overtaken), "sync": sync.SyncID, "attempt": int64(sync.Attempt),
+		"account": sync.Account, "since": sync.CalledAt.Add(-overtaken), "sync": sync.SyncID, "attempt": int64(sync.Attempt), "called": sync.CalledAt,
 	}
 	err = tx.Query(ctx, statement).Do(func(r *spanner.Row) error {
 		var o spanner.NullString

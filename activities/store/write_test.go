@@ -254,3 +254,42 @@ func TestAnyKeyIsItself(t *testing.T) {
 		require.True(t, row.CalledAt.Equal(at(i+1)), "%q", key)
 	}
 }
+
+// A failover of Temporal took the run back to before its attempt: the same attempt
+// calls a second time, and brings something else.
+func TestTheSameAttemptMayCallAgain(t *testing.T) {
+	s := ready(t, nil)
+	first, second := called(1, `{"v":1}`), called(100, `{"v":2}`)
+	second.SyncID, second.Attempt = first.SyncID, first.Attempt
+	require.Equal(t, contract.OutcomeWritten, write(t, s, first))
+	require.Equal(t, contract.OutcomeWritten, write(t, s, second))
+	require.Equal(t, `{"v":2}`, cell[string](t, s, "Payload"))
+	require.Equal(t, contract.OutcomeWritten, write(t, s, first), "it came through, and is not logged twice")
+	between := called(50, `{"v":3}`)
+	between.SyncID, between.Attempt = first.SyncID, first.Attempt
+	require.Equal(t, contract.OutcomeFenced, write(t, s, between))
+	require.Equal(t, []string{"written", "written", "fenced"}, logged(t, s))
+}
+
+// Somebody else wrote a newer version after this attempt had read the row.
+func TestANewerVersionIsNotOverwritten(t *testing.T) {
+	s := ready(t, nil)
+	versioned := func(seconds int, id, version, payload string) Sync {
+		sync := called(seconds, payload)
+		sync.SyncID = id
+		require.NoError(t, sync.Version.UnmarshalText([]byte(version)))
+		return sync
+	}
+	require.Equal(t, contract.OutcomeWritten, write(t, s, versioned(1, "run 1", "10", `{"v":10}`)))
+	behind := versioned(2, "run 2", "8", `{"v":8}`)
+	require.Equal(t, contract.OutcomeFenced, write(t, s, behind))
+	require.Equal(t, contract.OutcomeFenced, write(t, s, behind), "told again")
+	require.Equal(t, `{"v":10}`, cell[string](t, s, "Payload"))
+	require.Equal(t, []string{"written", "fenced"}, logged(t, s))
+	require.Equal(t, contract.OutcomeWritten, write(t, s, versioned(3, "run 3", "", `{"v":0}`)), "of none nothing is known")
+	require.Equal(t, contract.OutcomeWritten, write(t, s, versioned(4, "run 4", "8", `{"v":8}`)))
+
+	gone := versioned(5, "run 5", "7", ``)
+	gone.Deleted = true
+	require.Equal(t, contract.OutcomeDeleted, write(t, s, gone))
+}
