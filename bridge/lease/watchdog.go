@@ -30,19 +30,18 @@ func (e StuckError) Error() string {
 
 // Watchdog watches loops. The zero value watches none.
 //
-// It reckons in time that this process was awake: a process that was suspended
-// (a paused machine, SIGSTOP) has loops that did not turn, and nothing wrong with
-// them.
+// A process that was suspended (a paused machine, SIGSTOP) has loops that did not
+// turn, and nothing wrong with them: the time for which nobody looked is forgiven,
+// once between two turns of a loop. One that gets a little time every few seconds
+// (throttled, swapping) is not suspended, and its loops must turn.
 type Watchdog struct {
 	// Start is how long the loops may take until their first turn, their lease not
 	// counted.
 	Start time.Duration
 
-	awake atomic.Int64 // nanoseconds
-
 	mu     sync.Mutex
 	loops  []*loop
-	looked time.Time // when awake was brought forward
+	looked time.Time // when somebody last looked
 }
 
 // every is how often the Watchdog looks; a longer gap than nap between two looks
@@ -55,36 +54,51 @@ const (
 type loop struct {
 	name  string
 	lease time.Duration
-	last  atomic.Int64 // awake at its last turn, -1 before the first
+	// last is when it last turned, or when its first turn was due; nil before its
+	// first turn and the first look.
+	last atomic.Pointer[time.Time]
+	// forgiven is for how long it need not have turned since forgave, which was its
+	// last turn then. Guarded by Watchdog.mu.
+	forgiven time.Duration
+	forgave  *time.Time
 }
 
 // Loop adds a loop and returns what it calls at every turn.
 func (w *Watchdog) Loop(name string, lease time.Duration) (turn func()) {
 	l := &loop{name: name, lease: lease}
-	l.last.Store(-1)
 	w.mu.Lock()
 	w.loops = append(w.loops, l)
 	w.mu.Unlock()
-	return func() { l.last.Store(w.awake.Load()) }
+	return func() {
+		now := time.Now()
+		l.last.Store(&now)
+	}
 }
 
-// look brings the time awake forward and returns it. The caller holds mu.
-func (w *Watchdog) look() time.Duration {
+// look returns the time and forgives the loops what was a nap. The caller holds
+// mu.
+func (w *Watchdog) look() time.Time {
 	now := time.Now()
-	if !w.looked.IsZero() {
-		w.awake.Add(int64(min(now.Sub(w.looked), nap)))
+	first := now.Add(w.Start)
+	gap := now.Sub(w.looked)
+	for _, l := range w.loops {
+		l.last.CompareAndSwap(nil, &first)
+		if last := l.last.Load(); gap > nap && l.forgave != last {
+			l.forgave, l.forgiven = last, max(0, min(gap-nap, now.Sub(*last)))
+		}
 	}
 	w.looked = now
-	return time.Duration(w.awake.Load())
+	return now
 }
 
 // idle returns the time since the loop's last turn, or since its first was due.
-func (w *Watchdog) idle(l *loop, awake time.Duration) time.Duration {
-	last := time.Duration(l.last.Load())
-	if last < 0 {
-		return max(0, awake-w.Start)
+func (l *loop) idle(now time.Time) time.Duration {
+	last := l.last.Load()
+	idle := now.Sub(*last)
+	if l.forgave == last {
+		idle -= l.forgiven
 	}
-	return awake - last
+	return max(0, idle)
 }
 
 // Check returns a [StuckError] for the loop whose lease has been over for
@@ -94,9 +108,9 @@ func (w *Watchdog) Check() error {
 	defer w.mu.Unlock()
 	var stuck error
 	var over time.Duration
-	awake := w.look()
+	now := w.look()
 	for _, l := range w.loops {
-		if idle := w.idle(l, awake); idle-l.lease > over {
+		if idle := l.idle(now); idle-l.lease > over {
 			over = idle - l.lease
 			stuck = StuckError{Loop: l.name, Since: idle, Lease: l.lease}
 		}
@@ -109,9 +123,9 @@ func (w *Watchdog) Check() error {
 func (w *Watchdog) Headroom() (name string, left time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	awake := w.look()
+	now := w.look()
 	for _, l := range w.loops {
-		if rest := l.lease - w.idle(l, awake); !ok || rest < left {
+		if rest := l.lease - l.idle(now); !ok || rest < left {
 			name, left, ok = l.name, rest, true
 		}
 	}

@@ -78,3 +78,41 @@ func TestSuspendedProcessIsNotStuck(t *testing.T) {
 		require.Error(t, w.Check(), "but a loop that does not turn afterwards is")
 	})
 }
+
+// TestStarvedProcessIsNotSuspended: it gets a moment every ten seconds, in which a
+// loop that is well turns.
+func TestStarvedProcessIsNotSuspended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w lease.Watchdog
+		well, hangs := w.Loop("poll", 30*time.Second), w.Loop("committer", 30*time.Second)
+		require.NoError(t, w.Check())
+		well()
+		hangs()
+		began := time.Now()
+		var err error
+		for err == nil {
+			time.Sleep(10 * time.Second)
+			err = w.Check()
+			well()
+			time.Sleep(10 * time.Millisecond)
+			_, _, _ = w.Headroom() // others look as well
+		}
+		require.ErrorContains(t, err, "committer")
+		require.Less(t, time.Since(began), 45*time.Second, "the lease, and one nap")
+	})
+}
+
+// TestLoopThatIsOverForLongestIsNamed: others may only wait for it.
+func TestLoopThatIsOverForLongestIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w lease.Watchdog
+		w.Loop("committer", 20*time.Second)
+		w.Loop("poll", 10*time.Second)
+		w.Loop("lane", 15*time.Second)
+		for range 4 * 30 {
+			_ = w.Check()
+			time.Sleep(250 * time.Millisecond)
+		}
+		require.ErrorContains(t, w.Check(), "poll")
+	})
+}
