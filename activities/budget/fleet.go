@@ -156,7 +156,7 @@ func (f *Fleet) request(asked time.Time) contract.ShareRequest {
 	f.asked, f.reported = asked, u.demand
 	f.askAt = asked.Add(contract.ShareTTL) // until there is an answer, or news
 	r := contract.ShareRequest{
-		Worker: f.worker, Started: f.started, Seq: f.seq, RPS: f.rps, Held: u.held, Demand: u.demand,
+		Worker: f.worker, Started: f.started, Age: contract.Duration(elapsed(f.started, asked)), Seq: f.seq, RPS: f.rps, Held: u.held, Demand: u.demand,
 		Throttled: f.throttled, Breaker: f.event,
 	}
 	if f.throttled > 0 {

@@ -49,10 +49,10 @@ func Renew(s *contract.BudgetState, now time.Time, r contract.ShareRequest) (con
 	if known && r.Seq <= s.Workers[i].Seq {
 		return contract.Share{}, ErrSuperseded
 	}
-	configure(s, r)
 	throttle(s, now, r)
 	turn(s, now, r.Breaker)
 	if !known {
+		configure(s, now, r)
 		s.Workers = slices.Insert(s.Workers, i, contract.BudgetWorker{Worker: r.Worker})
 	}
 	w := &s.Workers[i]
@@ -147,18 +147,26 @@ func find(s *contract.BudgetState, worker string) (int, bool) {
 	})
 }
 
-// configure takes over the UPSTREAM_RPS of the worker that started last. During
-// a deployment both the old and the new value are reported; the older process
-// never has a say again, however often it renews. A change ends what an operator
-// has set; a restart with the same value does not.
-func configure(s *contract.BudgetState, r contract.ShareRequest) {
-	if s.Configured >= 0 && !r.Started.After(s.ConfiguredAt) {
+// configure takes over the UPSTREAM_RPS of a worker that is new to the budget, if
+// it is the one that started last. During a deployment both the old and the new
+// value are reported; the older process never has a say again, however often it
+// renews, or comes back after a silence. A change ends what an operator has set; a
+// restart with the same value does not.
+//
+// When it started is reckoned back from now: a worker's date may be a day ahead,
+// and would keep its value in force for as long, or behind, and have no say.
+func configure(s *contract.BudgetState, now time.Time, r contract.ShareRequest) {
+	started := now.Add(-time.Duration(r.Age))
+	if r.Age <= 0 && r.Started.Before(now) { // an older build
+		started = r.Started
+	}
+	if s.Configured >= 0 && !started.After(s.ConfiguredAt) {
 		return
 	}
 	if s.Configured >= 0 && r.RPS != s.Configured {
 		s.Set = nil
 	}
-	s.Configured, s.ConfiguredAt = r.RPS, r.Started
+	s.Configured, s.ConfiguredAt = r.RPS, started
 }
 
 // free returns what the leases of all others leave of limit.

@@ -171,9 +171,9 @@ func TestSet(t *testing.T) {
 	require.Equal(t, 20, w.renew("a", 20, 99).Limit)
 	allot.Set(w.state, w.now, 5)
 	require.Equal(t, 5, w.renew("a", 20, 99).Limit)
-	require.Equal(t, 5, w.renew("a2", 20, 99, started(epoch.Add(time.Hour))).Limit, "a restart changes nothing")
-	require.Equal(t, 30, w.renew("b", 30, 99, started(epoch.Add(2*time.Hour))).Limit, "another UPSTREAM_RPS does")
-	require.Equal(t, 30, w.renew("a2", 20, 99, started(epoch.Add(time.Hour))).Limit, "an older process has no say")
+	require.Equal(t, 5, w.renew("a2", 20, 99, started(epoch.Add(time.Second))).Limit, "a restart changes nothing")
+	require.Equal(t, 30, w.renew("b", 30, 99, started(epoch.Add(2*time.Second))).Limit, "another UPSTREAM_RPS does")
+	require.Equal(t, 30, w.renew("a2", 20, 99, started(epoch.Add(time.Second))).Limit, "an older process has no say")
 	allot.Set(w.state, w.now, 0)
 	require.Zero(t, w.renew("b", 30, 99).Limit, "a pause")
 	require.Zero(t, w.renew("b", 30, 99).Calls)
@@ -181,6 +181,34 @@ func TestSet(t *testing.T) {
 	before := opened(t)
 	allot.Set(before.state, before.now, 7)
 	require.Equal(t, 7, before.renew("a", 20, 99).Limit, "set before the first worker came")
+}
+
+// What a worker takes for the date has no weight: the latest to start decides, and
+// nobody else does while it runs.
+func TestAWorkersDateDoesNotDecideTheBudget(t *testing.T) {
+	for _, ahead := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
+		w := opened(t)
+		asks := func(worker string, rps int, age, ahead time.Duration) int {
+			return w.renew(worker, rps, 999, func(r *contract.ShareRequest) {
+				r.Started, r.Age = w.now.Add(ahead-age), contract.Duration(age)
+			}).Limit
+		}
+		require.Equal(t, 100, asks("wrong", 100, time.Second, ahead))
+		w.pass(time.Second)
+		require.Equal(t, 10, asks("right", 10, 100*time.Millisecond, 0), "it started later")
+		require.Equal(t, 10, asks("wrong", 100, 2*time.Second, ahead))
+		w.pass(time.Hour)
+		require.Equal(t, 10, asks("wrong", 100, time.Hour+2*time.Second, ahead), "back after a silence")
+		w.pass(time.Second)
+		require.Equal(t, 20, asks("wrong again", 20, time.Second, ahead))
+	}
+
+	// A build that does not say its age.
+	w := opened(t)
+	w.renew("fast", 100, 999, func(r *contract.ShareRequest) { r.Started = w.now.Add(24 * time.Hour) })
+	w.pass(time.Hour)
+	w.renew("new", 10, 999, func(r *contract.ShareRequest) { r.Started = w.now.Add(-time.Second) })
+	require.Equal(t, 10, allot.Budget(w.state))
 }
 
 func TestThrottledLowersTheFleet(t *testing.T) {

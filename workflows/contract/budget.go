@@ -40,9 +40,11 @@ func BudgetTaskQueue(taskQueue string) string { return taskQueue + "-budget" }
 type ShareRequest struct {
 	// Worker names one start of one process.
 	Worker string `json:"worker"`
-	// Started is when that was, by its own clock; it tells which of two
-	// configured rates is the newer.
+	// Started is when that was, by its own clock, and Age for how long it has run
+	// since (zero: an older build). They tell which of two configured rates is the
+	// newer; Age does whatever the worker takes for the date.
 	Started time.Time `json:"started"`
+	Age     Duration  `json:"age,omitempty"`
 	// Seq grows with each request of the worker. The worker discards answers to
 	// all but its latest.
 	Seq int64 `json:"seq"`
@@ -122,7 +124,8 @@ type BudgetState struct {
 	// OpenAt is when the first share may be granted.
 	OpenAt time.Time `json:"open_at"`
 	// Configured is the UPSTREAM_RPS of the worker that started last, at
-	// ConfiguredAt; -1: no worker has reported yet.
+	// ConfiguredAt, which is never later than it was first heard of; -1: no worker
+	// has reported yet.
 	Configured   int       `json:"configured"`
 	ConfiguredAt time.Time `json:"configured_at,omitzero"`
 	// Set is what an operator ordered since; nil: Configured holds.
