@@ -192,7 +192,7 @@ func (l *Limiter) short(now time.Time) bool {
 	return l.waiters.Len() > 0 && (l.grant.ended(now) || l.open+len(l.sent) >= l.grant.limit)
 }
 
-func (g grant) ended(now time.Time) bool { return !g.until.IsZero() && !now.Before(g.until) }
+func (g grant) ended(now time.Time) bool { return !g.until.IsZero() && elapsed(g.until, now) >= 0 }
 
 func (g grant) spacing() time.Duration { return evenly / time.Duration(max(1, g.limit)) }
 

@@ -28,7 +28,7 @@ func (p *permit) Start() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if p.state != held || now.Sub(p.at) > MaxPermitAge || p.era != l.era || l.grant.ended(now) {
+	if p.state != held || elapsed(p.at, now) > MaxPermitAge || p.era != l.era || l.grant.ended(now) {
 		p.release()
 		return ErrStale
 	}
