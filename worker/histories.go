@@ -102,6 +102,9 @@ func verifyHistories(i *process.Invocation, all []histories.History, dataConvert
 		for _, f := range report.Failures {
 			fmt.Fprintf(i.Stdout, "DOES NOT FIT  %s (%s, build %q), event %d %s: %s\n", f.History, f.Type, f.Build, f.Event, f.EventType, f.Error)
 		}
+		if report.LeftOut > 0 {
+			fmt.Fprintf(i.Stdout, "%6d  %s made by a reset, left out: their end is no part of a replay\n", report.LeftOut, contract.Budget)
+		}
 		fmt.Fprintf(i.Stdout, "%d histories, %d do not fit\n", len(all), len(report.Failures))
 	}
 	if len(report.Failures) > 0 {

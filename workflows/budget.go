@@ -34,9 +34,11 @@ func RegisterBudget(registry worker.WorkflowRegistry) {
 // A run that an operator's reset made replays its past, and has forgotten what
 // was granted after the point it was reset to. So once it has caught up, it
 // answers nobody and continues as new without state, which grants nothing for
-// one TTL. (Which of the two it is doing is no part of the history; but the
-// command that follows ends the run, so that there is nothing to replay after
-// it.)
+// one TTL. Which of the two it is doing is no part of the history, so that the
+// finished run does not replay: to a replay all of it is past, and the end comes
+// unexplained. No worker replays a run that has ended, and a task that was lost
+// before the server had its result is made anew, not replayed; only who verifies
+// recorded histories must leave these out, and "histories verify" does.
 func Budget(ctx workflow.Context, in contract.BudgetInput) error {
 	state := in.State
 	if state == nil {

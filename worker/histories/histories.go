@@ -23,6 +23,8 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // History is one run's history.
@@ -123,6 +125,13 @@ func decided(h *historypb.History) bool {
 	})
 }
 
+// reset reports whether the run was made by a reset.
+func reset(h *historypb.History) bool {
+	return slices.ContainsFunc(h.GetEvents(), func(e *historypb.HistoryEvent) bool {
+		return e.GetWorkflowTaskFailedEventAttributes().GetCause() == enumspb.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+	})
+}
+
 // build returns the build that completed the last workflow task.
 func build(h *historypb.History) string {
 	for _, e := range slices.Backward(h.GetEvents()) {
@@ -154,7 +163,11 @@ type Failure struct {
 // Report is the result of a verification.
 type Report struct {
 	Replayed map[string]int `json:"replayed"` // by type, build and state
-	Failures []Failure      `json:"failures"`
+	// LeftOut are runs of Budget that an operator's reset made. Such a run ends
+	// itself once it is no longer replaying, which no replay does again; and nothing
+	// is left to replay in it by then.
+	LeftOut  int       `json:"left_out,omitempty"`
+	Failures []Failure `json:"failures"`
 }
 
 // Verify replays every history against the workflows that register registers.
@@ -163,6 +176,10 @@ func Verify(histories []History, dataConverter converter.DataConverter, register
 	report := Report{Replayed: map[string]int{}, Failures: []Failure{}}
 	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	for _, h := range histories {
+		if h.Type == contract.Budget && reset(h.Events) {
+			report.LeftOut++
+			continue
+		}
 		replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DataConverter: dataConverter})
 		if err != nil {
 			return report, fmt.Errorf("replayer: %w", err)

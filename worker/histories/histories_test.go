@@ -14,6 +14,7 @@ import (
 	deploymentpb "go.temporal.io/api/deployment/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
@@ -22,9 +23,50 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/quiesce-io/quiesce/workflows"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 const recorded = "../../workflows/testdata/histories"
+
+// TestARunOfBudgetThatWasResetIsLeftOut: it ended itself, as no replay does.
+// Other types that were reset replay like any other run.
+func TestARunOfBudgetThatWasResetIsLeftOut(t *testing.T) {
+	run := func(kind string, cause enumspb.WorkflowTaskFailedCause) History {
+		events := &historypb.History{Events: []*historypb.HistoryEvent{
+			{EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, Attributes: &historypb.HistoryEvent_WorkflowExecutionStartedEventAttributes{
+				WorkflowExecutionStartedEventAttributes: &historypb.WorkflowExecutionStartedEventAttributes{
+					WorkflowType: &commonpb.WorkflowType{Name: kind}, TaskQueue: &taskqueuepb.TaskQueue{Name: "q"}, OriginalExecutionRunId: "before",
+				}}},
+			{EventType: enumspb.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED},
+			{EventType: enumspb.EVENT_TYPE_WORKFLOW_TASK_STARTED},
+			{EventType: enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, Attributes: &historypb.HistoryEvent_WorkflowTaskFailedEventAttributes{
+				WorkflowTaskFailedEventAttributes: &historypb.WorkflowTaskFailedEventAttributes{ScheduledEventId: 2, StartedEventId: 3, Cause: cause}}},
+			{EventType: enumspb.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED},
+			{EventType: enumspb.EVENT_TYPE_WORKFLOW_TASK_STARTED},
+			{EventType: enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, Attributes: &historypb.HistoryEvent_WorkflowTaskCompletedEventAttributes{
+				WorkflowTaskCompletedEventAttributes: &historypb.WorkflowTaskCompletedEventAttributes{ScheduledEventId: 5, StartedEventId: 6}}},
+			{EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW, Attributes: &historypb.HistoryEvent_WorkflowExecutionContinuedAsNewEventAttributes{
+				WorkflowExecutionContinuedAsNewEventAttributes: &historypb.WorkflowExecutionContinuedAsNewEventAttributes{
+					NewExecutionRunId: "next", WorkflowType: &commonpb.WorkflowType{Name: kind}, WorkflowTaskCompletedEventId: 7,
+				}}},
+		}}
+		for i, event := range events.Events {
+			event.EventId = int64(i + 1)
+		}
+		return History{Type: kind, Events: events}
+	}
+	report, err := Verify([]History{
+		run(contract.Budget, enumspb.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW),
+		run(contract.Budget, enumspb.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR),
+		run(contract.AccountSync, enumspb.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW),
+	}, converter.GetDefaultDataConverter(), func(registry worker.WorkflowRegistry) {
+		workflows.Register(registry)
+		workflows.RegisterBudget(registry)
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, report.LeftOut)
+	require.Len(t, report.Failures, 2, "what ends as no workflow of this build does, for another reason")
+}
 
 // TestVerifyFindsWhatDoesNotFit among recorded histories: those that are meant
 // not to replay, and no others, with the event that does not fit.
