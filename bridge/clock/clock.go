@@ -97,7 +97,7 @@ func (c *Clock) Compare(ctx context.Context) error {
 	c.offset = reading.Offset()
 	c.mu.Unlock()
 	if !c.Agrees() {
-		c.logger.Error(c.String()+"; nothing is admitted until they agree", "MAX_CLOCK_SKEW", c.maxSkew)
+		c.logger.Error("clock is off: "+c.String()+"; nothing is admitted until they agree", "MAX_CLOCK_SKEW", c.maxSkew)
 	}
 	return nil
 }
