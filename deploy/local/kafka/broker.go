@@ -209,8 +209,7 @@ func (b *Broker) Start(ctx context.Context) error {
 		return err
 	}
 	if err := b.answers(ctx); err != nil {
-		output, _ := b.process.Output()
-		return errors.Join(fmt.Errorf("kafka at %s: %w; its log:\n%s", b.Addr(Plain), err, stack.Tail(output)), b.process.Kill())
+		return errors.Join(fmt.Errorf("kafka at %s: %w; its log:\n%s", b.Addr(Plain), err, b.LogTail()), b.process.Kill())
 	}
 	return nil
 }
@@ -240,6 +239,15 @@ func (b *Broker) answers(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// LogTail returns the end of what the broker has logged since its latest start.
+func (b *Broker) LogTail() string {
+	output, err := b.process.Output()
+	if err != nil {
+		return err.Error()
+	}
+	return stack.Tail(output)
 }
 
 // Terminate stops the broker in order, with SIGTERM.
