@@ -41,6 +41,9 @@ func (c *Consumer) adjustOffsets(ctx context.Context, assigned map[string]map[in
 		if !found {
 			return nil, fmt.Errorf("assign: topic %s is gone", name)
 		}
+		if err := failedFetch(commits[name]); err != nil {
+			return nil, fmt.Errorf("assign: %w", err)
+		}
 		history := readCommits(commits[name], info)
 		for p := range assigned[name] {
 			if history.recreated[p] && c.cfg.Recreated == RecreatedStop {
@@ -56,7 +59,7 @@ func (c *Consumer) adjustOffsets(ctx context.Context, assigned map[string]map[in
 				continue
 			}
 			if history.moved[p] {
-				c.log.Warn("the group's offset was set by hand; changes that the rows already cover are not read from upstream again, use bridge replay for that",
+				c.log.Warn("the group's offset was set by hand, or by another program; changes that the rows already cover are not read from upstream again, use bridge replay for that",
 					"topic", name, "partition", p, "offset", start.Next.Offset)
 			}
 			starts = append(starts, start)
@@ -102,11 +105,22 @@ func (c *Consumer) begin(s ledger.Start) {
 type commitHistory struct {
 	commits   kadmCommits
 	metadata  map[int32]ledger.Metadata // of commits that are ours and this topic's
-	moved     map[int32]bool            // ours, but somebody set another offset since
+	moved     map[int32]bool            // not where we left it, by somebody's will
 	recreated map[int32]bool            // commits for a topic of the same name that is gone
 }
 
 type kadmCommits = map[int32]kadm.OffsetResponse
+
+// failedFetch returns an error if a commit could not be read: that is not the
+// same as none. All of the topic's are needed, see firstPartitions.
+func failedFetch(commits kadmCommits) error {
+	for p, commit := range commits {
+		if commit.Err != nil {
+			return fmt.Errorf("committed offset of %s/%d: %w", commit.Topic, p, commit.Err)
+		}
+	}
+	return nil
+}
 
 func readCommits(commits kadmCommits, info topicInfo) commitHistory {
 	h := commitHistory{
@@ -117,6 +131,8 @@ func readCommits(commits kadmCommits, info topicInfo) commitHistory {
 		m, err := ledger.Decode(commit.Metadata)
 		switch {
 		case err != nil:
+			// Kafka's own tool to set offsets leaves no metadata.
+			h.moved[p] = commit.Metadata == ""
 		case m.TopicID != info.id:
 			h.recreated[p] = true
 		case m.Watermark != commit.At:

@@ -35,7 +35,8 @@ type Deps struct {
 	// committer, has turned: got an answer, even an error, or had nothing to do.
 	PollTurn   func()
 	CommitTurn func()
-	// MayAdmit is asked before each admission; while false, nothing is admitted.
+	// MayAdmit says whether this machine's clock can be trusted. While false,
+	// nothing is admitted, and what waits meanwhile counts as arriving after it.
 	MayAdmit func() bool
 	// Options are added to those of every Kafka client, and win.
 	Options []kgo.Opt
@@ -97,6 +98,7 @@ type partition struct {
 	assignment *ledger.Assignment
 	gate       *buffer.Gate
 	held       []item // fetched, not admitted, in offset order: at most one poll
+	mistimed   bool   // held has times of a clock that was off
 	paused     bool
 	stopped    string    // why, and how to resume; empty while it runs
 	unreadable int       // fetches in a row that could not be read

@@ -202,6 +202,15 @@ func (m *member) stop() time.Duration {
 	return time.Since(began)
 }
 
+func (m *member) hasEnded() bool {
+	select {
+	case <-m.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 func (m *member) untilAssigned(n int) {
 	m.k.t.Helper()
 	m.k.until(fmt.Sprintf("%d partitions assigned", n), func() bool { return len(m.Status().Partitions) == n })
@@ -220,18 +229,19 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 
 // sink keeps what was submitted, as dispatch would.
 type sink struct {
-	auto   bool
 	buffer *buffer.Buffer
 
 	mu      sync.Mutex
+	auto    bool
 	changes []buffer.Change
 }
 
 func (s *sink) Submit(c buffer.Change) {
 	s.mu.Lock()
 	s.changes = append(s.changes, c)
+	auto := s.auto
 	s.mu.Unlock()
-	if s.auto {
+	if auto {
 		s.buffer.Release(c)
 		c.Assignment.Done(c.Position)
 	}

@@ -142,14 +142,21 @@ func (c *Consumer) admitHeld() (waiting bool) {
 // admit lets in what is held, in order, as far as there is room, and pauses or
 // resumes the partition accordingly. The caller holds mu.
 func (c *Consumer) admit(part *partition) {
-	admitted := 0
+	mayAdmit, admitted := c.deps.MayAdmit(), 0
+	switch {
+	case !mayAdmit:
+		part.mistimed = true
+	case part.mistimed:
+		part.mistimed = false
+		retime(part.held, time.Now())
+	}
 	for _, it := range part.held {
 		if it.reading.Bad != "" && c.cfg.Intake.BadRecord == intake.BadStop {
 			part.held = nil
 			c.stopPartition(part, fmt.Sprintf("record %s@%d: %s", part.key, it.position.Offset, it.reading.Bad), "--to-offset", fmt.Sprint(it.position.Offset+1))
 			return
 		}
-		if !c.deps.MayAdmit() || !part.gate.Admit(it.size, len(c.partitions)) {
+		if !mayAdmit || !part.gate.Admit(it.size, len(c.partitions)) {
 			break
 		}
 		c.take(part, it)
@@ -165,6 +172,17 @@ func (c *Consumer) admit(part *partition) {
 	case !part.paused:
 		part.paused = true
 		c.client.PauseFetchPartitions(part.key.single())
+	}
+}
+
+// retime lets changes that were read while the clock was off arrive now: the
+// times that it gave them, or that it held theirs against, may be far too early,
+// and a call would be taken to cover what it came too soon for.
+func retime(held []item, now time.Time) {
+	for i := range held {
+		if at := &held[i].reading.Time; !at.IsZero() {
+			*at = now
+		}
 	}
 }
 

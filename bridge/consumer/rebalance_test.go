@@ -250,26 +250,38 @@ func TestPausesAreLiftedOnRevoke(t *testing.T) {
 	})
 }
 
-// While the clock is off nothing is admitted, but the loop turns.
-func TestMayAdmit(t *testing.T) {
+// While the clock is off nothing is admitted, but the loop turns. What was
+// fetched meanwhile, or before and held for want of room, does not keep the times
+// of that clock once it was set right.
+func TestNothingOfAClockThatIsOffIsAdmitted(t *testing.T) {
 	bubble(t, func(t *testing.T, k *kafka) {
 		k.fill("one", 1, 5)
 		s := k.config("one")
-		open := make(chan struct{})
-		s.mayAdmit = func() bool {
-			select {
-			case <-open:
-				return true
-			default:
-				return false
-			}
-		}
+		s.Buffer.Records = 2
+		var agrees atomic.Bool
+		agrees.Store(true)
+		s.mayAdmit = agrees.Load
 		a := k.start(s)
+		k.until("full", func() bool { return len(a.sink.all()) == 2 })
+		agrees.Store(false)
+		k.fill("one", 1, 5)
+		for _, c := range a.sink.all() {
+			a.buffer.Release(c)
+		}
+		turned := a.turns.Load()
 		time.Sleep(20 * time.Second)
-		require.Empty(t, a.sink.all())
+		require.Len(t, a.sink.all(), 2)
 		require.Zero(t, a.Status().BufferRecords)
-		close(open)
-		k.until("admitted", func() bool { return len(a.sink.all()) == 5 })
+		require.Greater(t, a.turns.Load(), turned)
+		set := time.Now()
+		agrees.Store(true)
+		a.sink.mu.Lock()
+		a.sink.auto = true
+		a.sink.mu.Unlock()
+		k.until("admitted", func() bool { return len(a.sink.all()) == 10 })
+		for _, c := range a.sink.all()[2:] {
+			require.False(t, c.Time.Before(set), "offset %d", c.Position.Offset)
+		}
 		a.stop()
 	})
 }

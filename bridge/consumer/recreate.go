@@ -119,6 +119,9 @@ func (c *Consumer) mark(ctx context.Context, recreated map[string]recreation) er
 		req.InstanceID = &c.cfg.InstanceID
 	}
 	for _, name := range names {
+		if err := failedFetch(commits[name]); err != nil {
+			return err
+		}
 		topic := kmsg.NewOffsetCommitRequestTopic()
 		topic.Topic, topic.TopicID = name, recreated[name].is
 		word := ledger.Metadata{TopicID: recreated[name].is}

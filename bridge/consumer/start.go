@@ -116,6 +116,9 @@ func (c *Consumer) unusable(needed map[string]string, infos map[string]topicInfo
 		switch {
 		case !found:
 			faults = errors.Join(faults, fmt.Errorf("%s: topic %q does not exist at %s: create it, or name another", variable, topic, c.where()))
+		case variable == "KAFKA_TOPICS" && info.id == contract.TopicID{}:
+			// What offsets mean ends with the topic, and only its ID tells.
+			faults = errors.Join(faults, fmt.Errorf("%s: topic %q at %s has no topic ID: use brokers that give one (Apache Kafka 2.8 or later)", variable, topic, c.where()))
 		case info.allowed != math.MinInt32 && info.allowed&(1<<operation) == 0:
 			faults = errors.Join(faults, fmt.Errorf("%s: topic %q at %s: %s may not %s it: grant that", variable, topic, c.where(), c.who(), operation))
 		}

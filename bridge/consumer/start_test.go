@@ -7,7 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/quiesce-io/quiesce/bridge/ledger"
 )
@@ -22,6 +25,7 @@ func TestLatestIsResolvedOnceAndCommitted(t *testing.T) {
 		a := k.start(s)
 		a.untilAssigned(1)
 		require.EqualValues(t, 7, k.committed("one", 0).At, "committed at the first assignment")
+		require.NotContains(t, a.log.String(), "bridge replay", "nobody has set an offset")
 		k.fill("one", 1, 3)
 		k.until("only the new", func() bool { return len(a.sink.all()) == 3 })
 		require.EqualValues(t, 7, a.sink.all()[0].Position.Offset)
@@ -116,8 +120,9 @@ func TestRecreatedTopicInheritsNothing(t *testing.T) {
 // Offsets that somebody sets by hand, and metadata of other programs.
 func TestForeignCommitsAreTakenAsTheyAre(t *testing.T) {
 	for name, metadata := range map[string]string{
-		"foreign": "somebody's",
-		"moved":   ledger.Metadata{Watermark: 7, Runs: []ledger.Run{{First: 8, Last: 9}}}.Encode(),
+		"foreign":      "somebody's",
+		"Kafka's tool": "",
+		"moved":        ledger.Metadata{Watermark: 7, Runs: []ledger.Run{{First: 8, Last: 9}}}.Encode(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, k *kafka) {
@@ -137,8 +142,66 @@ func TestForeignCommitsAreTakenAsTheyAre(t *testing.T) {
 				k.untilCommitted("one", 0, 10)
 				require.Len(t, m.sink.all(), 7)
 				m.stop()
-				require.Equal(t, name == "moved", strings.Contains(m.log.String(), "bridge replay"))
+				require.Equal(t, name != "foreign", strings.Contains(m.log.String(), "bridge replay"))
 			})
 		})
 	}
+}
+
+// A commit that cannot be read is not the same as none: with KAFKA_START=latest
+// what it had not covered would be lost.
+func TestCommitsThatCannotBeReadAreNotTakenForNone(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		s := k.config("four")
+		s.Start, s.auto = StartLatest, true
+		first := k.start(s)
+		first.untilAssigned(4)
+		first.stop()
+		word := k.committed("four", 0).Metadata
+		k.fill("four", 4, 10)
+		failed := false
+		k.cluster.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			k.cluster.KeepControl()
+			r := req.(*kmsg.OffsetFetchRequest)
+			if failed || r.Groups[0].Topics != nil {
+				return nil, nil, false // the client's own
+			}
+			failed = true
+			topic := kmsg.NewOffsetFetchResponseGroupTopic()
+			topic.Topic, topic.TopicID = "four", k.cluster.TopicInfo("four").TopicID
+			for i := range int32(4) {
+				p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
+				p.Partition, p.Metadata = i, &word
+				if i == 0 {
+					p.Offset, p.Metadata, p.ErrorCode = -1, nil, kerr.UnstableOffsetCommit.Code
+				}
+				topic.Partitions = append(topic.Partitions, p)
+			}
+			group := kmsg.NewOffsetFetchResponseGroup()
+			group.Group, group.Topics = "group", append(group.Topics, topic)
+			resp := r.ResponseKind().(*kmsg.OffsetFetchResponse)
+			resp.Groups = append(resp.Groups, group)
+			return resp, nil, true
+		})
+		m := k.start(s)
+		for p := range int32(4) {
+			k.untilCommitted("four", p, 10)
+		}
+		require.True(t, failed)
+		require.Len(t, m.sink.all(), 40)
+		m.stop()
+	})
+}
+
+// Without an ID, a topic that was created anew would inherit the old one's
+// offsets and positions.
+func TestTopicsNeedAnID(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		s := k.config("one")
+		s.options = []kgo.Opt{kgo.MaxVersions(kversion.V2_7_0())}
+		a := k.start(s)
+		k.until("ended", a.hasEnded)
+		require.ErrorContains(t, a.err, `KAFKA_TOPICS: topic "one"`)
+		require.ErrorContains(t, a.err, "has no topic ID: use brokers that give one")
+	})
 }
