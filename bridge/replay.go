@@ -21,6 +21,7 @@ import (
 	"github.com/quiesce-io/quiesce/bridge/consumer"
 	"github.com/quiesce-io/quiesce/bridge/intake"
 	"github.com/quiesce-io/quiesce/bridge/replay"
+	"github.com/quiesce-io/quiesce/bridge/service"
 	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
 	"github.com/quiesce-io/quiesce/workflows/contract"
@@ -46,13 +47,10 @@ func newReplayConfig() *replayConfig {
 }
 
 func (c *replayConfig) validate() error {
-	if c.Kafka.Group == "" {
-		c.Kafka.Group = c.Common.Pipeline // of no use here, but required of a bridge
-	}
 	if len(c.Kafka.Brokers) == 0 {
 		return c.Common.Validate()
 	}
-	return errors.Join(c.Common.Validate(), c.Kafka.Validate())
+	return errors.Join(c.Common.Validate(), service.Kafka(c.Common, c.Kafka).Validate())
 }
 
 // replayFlags is what a replay is asked for.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,10 +38,7 @@ Kafka and Temporal are read; that needs no bridge.`,
 		Examples: []string{"where account-changes/3/1841", "where account-changes/3/1841 --status http://bridge-0:8081 --json"},
 		Settings: []any{settings},
 		Validate: func() error {
-			kafka := settings.Kafka
-			// Where there is none, PIPELINE is missing and is what to mend.
-			kafka.Group, kafka.StartTimeout = cmp.Or(group(*settings), "missing"), settings.Common.StartTimeout
-			return errors.Join(settings.Common.Validate(), kafka.Validate())
+			return errors.Join(settings.Common.Validate(), service.Kafka(settings.Common, settings.Kafka).Validate())
 		},
 		Flags: func(flags *flag.FlagSet) {
 			flags.BoolVar(&asJSON, "json", false, "Print JSON.")
@@ -66,13 +62,6 @@ Kafka and Temporal are read; that needs no bridge.`,
 			return nil
 		},
 	}
-}
-
-func group(settings service.Config) string {
-	if settings.Kafka.Group != "" {
-		return settings.Kafka.Group
-	}
-	return settings.Common.Pipeline
 }
 
 // findRecord asks the bridge, then Kafka and Temporal. A bridge that was named
@@ -138,7 +127,7 @@ func findDirect(ctx context.Context, settings service.Config, r where.Record) (w
 	stop := func() {}
 	defer func() { stop() }()
 	finder := where.Finder{
-		Kafka:  where.Kafka{Options: options, Group: group(settings), DeadLetters: settings.Kafka.Intake.DeadLetterTopic},
+		Kafka:  where.Kafka{Options: options, Group: service.Kafka(settings.Common, settings.Kafka).Group, DeadLetters: settings.Kafka.Intake.DeadLetterTopic},
 		Intake: in,
 		Temporal: func(ctx context.Context) (where.Temporal, error) {
 			ctx, cancel := context.WithTimeout(ctx, findTimeout/3)

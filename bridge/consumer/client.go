@@ -17,8 +17,9 @@ import (
 	"github.com/quiesce-io/quiesce/internal/config"
 )
 
-// connection returns the options that every client needs to reach the brokers.
-func (c Config) connection() ([]kgo.Opt, error) {
+// Connection returns the options that every client needs to reach the brokers,
+// those included that read without joining the group: audits and replays.
+func (c Config) Connection() ([]kgo.Opt, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(c.Brokers...), kgo.ClientID("quiesce-bridge")}
 	if c.TLS {
 		t, err := c.tlsConfig()

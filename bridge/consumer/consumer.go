@@ -116,7 +116,7 @@ func New(cfg Config, deps Deps) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	base, err := cfg.connection()
+	base, err := cfg.Connection()
 	if err != nil {
 		return nil, err
 	}

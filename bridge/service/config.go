@@ -57,11 +57,15 @@ func DefaultConfig() Config {
 
 // derived fills what follows from other settings.
 func (c Config) derived() Config {
-	c.Kafka.StartTimeout = c.Common.StartTimeout
-	if c.Kafka.Group == "" {
-		c.Kafka.Group = cmp.Or(c.Common.Pipeline, "unnamed") // Validate asks for PIPELINE
-	}
+	c.Kafka = Kafka(c.Common, c.Kafka)
 	return c
+}
+
+// Kafka returns k with what follows from the common settings.
+func Kafka(c process.Common, k consumer.Config) consumer.Config {
+	k.StartTimeout = c.StartTimeout
+	k.Group = cmp.Or(k.Group, c.Pipeline, "unnamed") // Validate asks for PIPELINE
+	return k
 }
 
 // HandOver is the hand-over of a full buffer to Temporal.
