@@ -29,7 +29,7 @@ func (a *attempt) write(ctx context.Context, row store.Row, calledAt time.Time, 
 	}
 	outcome, err := a.persist(ctx, sync)
 	if err == nil {
-		a.written(outcome, covered)
+		a.written(calledAt, outcome, covered)
 		return outcome, nil
 	}
 	f := contract.FailedAttempt{Class: contract.ClassTransient, Reason: "write: " + storeReason(err)}
@@ -54,9 +54,9 @@ func (a *attempt) persist(ctx context.Context, sync store.Sync) (contract.Outcom
 }
 
 // written reports a success.
-func (a *attempt) written(outcome contract.Outcome, covered []contract.Range) {
+func (a *attempt) written(calledAt time.Time, outcome contract.Outcome, covered []contract.Range) {
 	now, metrics := a.clock.now(), a.deps.Metrics
-	a.deps.Health.Succeeded(a.in.Account, now)
+	a.deps.Health.Succeeded(a.in.Account, calledAt)
 	metrics.Count("sync.outcomes", 1, "outcome:"+string(outcome))
 	metrics.Timing("sync.latency", now.Sub(a.clock.started))
 	if outcome == contract.OutcomeFenced {

@@ -43,18 +43,15 @@ func budgetCommands(common *process.Common) []process.Command {
 			},
 		}
 	}
+	rps := 0
 	set := command("set RPS", "Set how many calls per second the fleet may start; 0 pauses.",
 		"Takes effect within "+contract.ShareTTL.String()+", and holds until it is set again or workers start with another UPSTREAM_RPS.",
-		func(ctx context.Context, i *process.Invocation, b budget.Temporal) (contract.BudgetStatus, error) {
-			rps, err := rate(i.Args[0])
-			if err != nil {
-				return contract.BudgetStatus{}, err
-			}
+		func(ctx context.Context, _ *process.Invocation, b budget.Temporal) (contract.BudgetStatus, error) {
 			return b.Set(ctx, rps)
 		})
 	connect := set.Run
-	set.Run = func(ctx context.Context, i *process.Invocation) error {
-		if _, err := rate(i.Args[0]); err != nil {
+	set.Run = func(ctx context.Context, i *process.Invocation) (err error) {
+		if rps, err = rate(i.Args[0]); err != nil {
 			return err // before anybody is called
 		}
 		return connect(ctx, i)
@@ -114,7 +111,15 @@ func printBudget(i *process.Invocation, s contract.BudgetStatus) error {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s ago\tin %s\n", worker.Worker, worker.Granted, worker.Lease, worker.Demand,
 			s.At.Sub(worker.SeenAt).Round(100*time.Millisecond), worker.Expires.Sub(s.At).Round(100*time.Millisecond))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, worker := range s.Workers {
+		if worker.Out != nil {
+			fmt.Fprintf(i.Stdout, "\nupstream is out for %s, for %s: %s\n", worker.Worker, s.At.Sub(worker.Out.Since).Round(time.Second), worker.Out.Cause)
+		}
+	}
+	return nil
 }
 
 // whyLess says why the limit is not the budget.

@@ -24,7 +24,7 @@ func TestBudgetIsPrinted(t *testing.T) {
 	status := contract.BudgetStatus{
 		At: at, Budget: 20, Set: true, Configured: 30, Leased: 14,
 		Breaker: contract.Breaker{Open: true, Since: at.Add(-time.Minute), Cause: "401 for everybody"},
-		Workers: []contract.BudgetWorker{{Worker: "7@host-a-2f", Demand: 40, Granted: 10, Lease: 14, SeenAt: at.Add(-time.Second), Expires: at.Add(14 * time.Second)}},
+		Workers: []contract.BudgetWorker{{Worker: "7@host-a-2f", Demand: 40, Granted: 10, Lease: 14, SeenAt: at.Add(-time.Second), Expires: at.Add(14 * time.Second), Out: &contract.Breaker{Open: true, Since: at.Add(-time.Hour), Cause: "this worker alone: 401"}}},
 	}
 	var out bytes.Buffer
 	require.NoError(t, printBudget(&process.Invocation{Stdout: &out}, status))
@@ -35,5 +35,7 @@ breaker  open for 1m0s: 401 for everybody
 
 WORKER       SHARE  LEASE  DEMAND  SEEN    EXPIRES
 7@host-a-2f  10     14     40      1s ago  in 14s
+
+upstream is out for 7@host-a-2f, for 1h0m0s: this worker alone: 401
 `, out.String())
 }

@@ -31,11 +31,12 @@ type Budget interface {
 	// that nobody else knows so before it gives another permit.
 	Suspect()
 	// Suspend says that upstream is out: no permits from now on but probes. The
-	// cause is one line without account data.
-	Suspend(cause string)
-	// Resume says that a call succeeded. It ends an outage, if the call was a
-	// probe.
-	Resume()
+	// cause is one line without account data; since is when the first of the calls
+	// that prove it had failed, in Temporal's time.
+	Suspend(cause string, since time.Time)
+	// Resume says that a call succeeded, and when it began, in Temporal's time. It
+	// ends an outage, if the call was a probe.
+	Resume(began time.Time)
 	// Outage returns what is known of an outage; it is the same for all who
 	// share the budget.
 	Outage() Outage

@@ -76,6 +76,7 @@ type Fleet struct {
 	throttledAt time.Time // when such were last reported
 	quietUntil  time.Time // what Retry-After said
 	event       *contract.BreakerEvent
+	succeeded   time.Time // when the latest successful call began, in Temporal's time
 	epoch       int64     // of the breaker, as last answered
 	probing     bool      // a probe was granted in this outage
 	suspectedAt time.Time // the latest suspicion
@@ -157,7 +158,7 @@ func (f *Fleet) request(asked time.Time) contract.ShareRequest {
 	f.askAt = asked.Add(contract.ShareTTL) // until there is an answer, or news
 	r := contract.ShareRequest{
 		Worker: f.worker, Started: f.started, Age: contract.Duration(elapsed(f.started, asked)), Seq: f.seq, RPS: f.rps, Held: u.held, Demand: u.demand,
-		Throttled: f.throttled, Breaker: f.event,
+		Throttled: f.throttled, Breaker: f.event, Succeeded: f.succeeded,
 	}
 	if f.throttled > 0 {
 		f.throttledAt = asked
@@ -220,7 +221,7 @@ func (f *Fleet) answered(asked time.Time, r contract.ShareRequest, s contract.Sh
 	since := f.limiter.Outage().Since
 	if f.limiter.share(use, open, cause) {
 		if open {
-			f.log.Error("upstream is out: the fleet makes no calls but probes", "cause", cause)
+			f.log.Error("upstream is out: no calls but probes", "cause", cause)
 		} else {
 			f.log.Info("upstream is back", "out_for", time.Since(since).Round(time.Millisecond))
 		}
@@ -304,7 +305,7 @@ func (f *Fleet) Suspect() {
 }
 
 // Suspend implements [Budget].
-func (f *Fleet) Suspend(cause string) {
+func (f *Fleet) Suspend(cause string, since time.Time) {
 	if f.Outage().Open {
 		return // the fleet knows, and says so with the first cause
 	}
@@ -313,20 +314,21 @@ func (f *Fleet) Suspend(cause string) {
 	f.limiter.share(grant{left: -1}, true, cause)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.event = &contract.BreakerEvent{Open: true, Cause: cause, Epoch: f.epoch}
+	f.event = &contract.BreakerEvent{Open: true, Cause: cause, Since: since, Epoch: f.epoch}
 	f.probing = false
 	f.hasten(time.Now())
 }
 
 // Resume implements [Budget]. A success proves that upstream is back only if a
 // probe was out: others were on their way before it broke down.
-func (f *Fleet) Resume() {
-	if !f.Outage().Open {
-		return
-	}
+func (f *Fleet) Resume(began time.Time) {
+	open := f.Outage().Open
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.probing && f.event == nil {
+	if began.After(f.succeeded) {
+		f.succeeded = began
+	}
+	if open && f.probing && f.event == nil {
 		f.event = &contract.BreakerEvent{Epoch: f.epoch}
 		f.hasten(time.Now())
 	}

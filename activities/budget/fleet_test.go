@@ -179,7 +179,7 @@ func TestAFleetNeverExceedsItsBudget(t *testing.T) {
 				case 2:
 					workers[intn(len(workers))].Suspect()
 				case 3:
-					workers[intn(len(workers))].Suspend("500 for everybody")
+					workers[intn(len(workers))].Suspend("500 for everybody", time.Time{})
 				}
 			}
 			for _, w := range workers {
@@ -305,7 +305,7 @@ func TestASuspectWaitsForTheBudgetsView(t *testing.T) {
 		temporal := newTemporal()
 		w, other := startWorker(100, 100, temporal, atOnce), startWorker(100, 0, temporal, atOnce)
 		time.Sleep(20 * time.Second)
-		other.Suspend("401 for everybody")
+		other.Suspend("401 for everybody", time.Time{})
 		time.Sleep(40 * time.Millisecond) // the budget knows, w does not
 		require.False(t, w.Outage().Open)
 		w.Suspect()
@@ -365,7 +365,7 @@ func TestAGrantedProbeIsOneCall(t *testing.T) {
 		temporal := newTemporal()
 		w := startWorker(10, 20, temporal, atOnce)
 		time.Sleep(20 * time.Second)
-		w.Suspend("500 for everybody")
+		w.Suspend("500 for everybody", time.Time{})
 		suspended := time.Now()
 		temporal.mu.Lock()
 		var probed atomic.Bool

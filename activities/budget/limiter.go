@@ -225,7 +225,7 @@ func (l *Limiter) due(now time.Time) (time.Time, bool) {
 func (l *Limiter) Suspect() {}
 
 // Suspend implements [Budget].
-func (l *Limiter) Suspend(cause string) {
+func (l *Limiter) Suspend(cause string, _ time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.outage.Open {
@@ -236,7 +236,7 @@ func (l *Limiter) Suspend(cause string) {
 }
 
 // Resume implements [Budget].
-func (l *Limiter) Resume() {
+func (l *Limiter) Resume(time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setOutage(false, "")

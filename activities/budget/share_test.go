@@ -139,7 +139,7 @@ func TestAnOutageVoidsPermitsInHand(t *testing.T) {
 		l := newLimiter(5)
 		p, err := l.Acquire(t.Context())
 		require.NoError(t, err)
-		l.Suspend("500 for everybody")
+		l.Suspend("500 for everybody", time.Time{})
 		require.ErrorIs(t, p.Start(), ErrStale)
 	})
 }

@@ -20,6 +20,7 @@
 //
 // A Monitor sees the calls of its own process only. That is enough to judge,
 // because it errs on the safe side: what it does not know to be an account's own
-// fault is nobody's. Well before it has proof it has the budget ask whether the others
+// fault is nobody's. Where the trouble is the process's own, the budget knows better:
+// it weighs the opening against what the other workers' calls met. Well before it has proof it has the budget ask whether the others
 // know more, so that not each worker needs proof of its own.
 package health

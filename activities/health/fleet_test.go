@@ -19,11 +19,15 @@ type told struct {
 	budget.Budget
 	outage budget.Outage
 	log    []string
+	since  time.Time // of the latest Suspend
 }
 
-func (t *told) Suspect()              { t.log = append(t.log, "suspect") }
-func (t *told) Suspend(cause string)  { t.log = append(t.log, "suspend: "+cause) }
-func (t *told) Resume()               { t.log = append(t.log, "resume") }
+func (t *told) Suspect() { t.log = append(t.log, "suspect") }
+func (t *told) Suspend(cause string, since time.Time) {
+	t.log = append(t.log, "suspend: "+cause)
+	t.since = since
+}
+func (t *told) Resume(time.Time)      { t.log = append(t.log, "resume") }
 func (t *told) Outage() budget.Outage { return t.outage }
 
 func TestTheBudgetIsToldWhatIsFoundOut(t *testing.T) {

@@ -52,7 +52,7 @@ type Monitor struct {
 	log    *slog.Logger
 
 	mu        sync.Mutex
-	succeeded latest // successes, in server time
+	succeeded latest // calls that succeeded, by when they began, in server time
 	throttled latest // demands for fewer calls, in server time
 	streak    streak // the failures since the last success
 	mixed     int    // successes still to come until upstream counts as healthy
@@ -82,16 +82,17 @@ func (m *Monitor) Acquire(ctx context.Context) (budget.Permit, error) {
 }
 
 // Succeeded reports that a call for the account, and all that belongs to it,
-// went well at the given server time.
-func (m *Monitor) Succeeded(account string, at time.Time) {
+// went well. The call began at the given server time: what it proves, it proves of
+// later than that.
+func (m *Monitor) Succeeded(account string, began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.succeeded.add(account, at)
+	m.succeeded.add(account, began)
 	if m.mixed > 0 {
 		m.mixed--
 	}
 	m.ended()
-	m.budget.Resume()
+	m.budget.Resume(began)
 }
 
 // ended forgets the failures in a row: a call succeeded. The caller holds mu.
@@ -136,7 +137,7 @@ func (m *Monitor) Failed(account string, attempt contract.FailedAttempt) {
 			m.log.Error("upstream fails for everybody", "cause", m.streak.cause())
 		}
 		m.outage = true
-		m.budget.Suspend(m.streak.cause())
+		m.budget.Suspend(m.streak.cause(), m.streak.since)
 	case m.streak.calls >= suspectAfter && lasted >= suspect && !open:
 		m.budget.Suspect()
 	}
@@ -150,10 +151,10 @@ func (m *Monitor) Throttled(account string, at time.Time) {
 	m.throttled.add(account, at)
 }
 
-// Charged reports whether a failure is the account's own: some other account
-// succeeded after since, the server time of this account's previous failure. A
-// first failure (zero since) is never charged: there is nothing yet to compare
-// it with.
+// Charged reports whether a failure is the account's own: a call for some other
+// account began after since, the server time of this account's previous failure,
+// and succeeded. A first failure (zero since) is never charged: there is nothing
+// yet to compare it with.
 func (m *Monitor) Charged(account string, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

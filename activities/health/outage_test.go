@@ -23,7 +23,7 @@ import (
 // changes: a call that went well is followed by the next, one that failed by its
 // backoff, as workflow AccountSync has it.
 type fleet struct {
-	fails func(at time.Time) *contract.FailedAttempt // what a call meets; nil: success
+	fails func(worker int, at time.Time) *contract.FailedAttempt // what a call meets; nil: success
 	queue chan string
 
 	mu     sync.Mutex
@@ -32,6 +32,8 @@ type fleet struct {
 	tries  map[string]int
 	calls  []time.Time
 	opened []time.Time
+
+	succeeded []time.Time // calls, by when they began
 }
 
 // Renew implements [budget.Granter]: the budget workflow, a little way off.
@@ -64,7 +66,7 @@ func (f *fleet) run(rps, accounts int, d time.Duration) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	for range 3 {
+	for worker := range 3 {
 		quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 		shares := budget.NewFleet(budget.Config{UpstreamRPS: rps}, f, telemetry.Discard, quiet)
 		wg.Go(func() { _ = shares.Run(ctx) })
@@ -76,7 +78,7 @@ func (f *fleet) run(rps, accounts int, d time.Duration) {
 					case <-ctx.Done():
 						return
 					case account := <-f.queue:
-						wait := f.sync(ctx, monitor, account)
+						wait := f.sync(ctx, worker, monitor, account)
 						time.AfterFunc(wait, func() { f.queue <- account })
 					}
 				}
@@ -90,7 +92,7 @@ func (f *fleet) run(rps, accounts int, d time.Duration) {
 }
 
 // sync makes one call for the account and returns how long the next has to wait.
-func (f *fleet) sync(ctx context.Context, m *Monitor, account string) time.Duration {
+func (f *fleet) sync(ctx context.Context, worker int, m *Monitor, account string) time.Duration {
 	waits, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	p, err := m.Acquire(waits)
@@ -102,27 +104,33 @@ func (f *fleet) sync(ctx context.Context, m *Monitor, account string) time.Durat
 	}
 	p.Sent()
 	f.mu.Lock()
-	f.calls = append(f.calls, time.Now())
-	attempt := f.fails(time.Now())
+	began := time.Now()
+	f.calls = append(f.calls, began)
+	attempt := f.fails(worker, began)
 	f.mu.Unlock()
 	time.Sleep(10*time.Millisecond + f.upTo(20*time.Millisecond))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if attempt == nil {
 		f.tries[account] = 0
-		m.Succeeded(account, time.Now())
+		f.succeeded = append(f.succeeded, began)
+		m.Succeeded(account, began)
 		return 0
 	}
 	if attempt.Class == contract.ClassThrottled {
 		p.Throttled(0)
 	}
-	m.Failed(account, *attempt)
+	failed := *attempt
+	failed.At = time.Now()
+	m.Failed(account, failed)
 	f.tries[account]++
 	return min(contract.MaxBackoff, time.Second<<min(f.tries[account]-1, 10))
 }
 
-func (f *fleet) between(from, to time.Time) (n int) {
-	for _, c := range f.calls {
+func (f *fleet) between(from, to time.Time) (n int) { return between(f.calls, from, to) }
+
+func between(calls []time.Time, from, to time.Time) (n int) {
+	for _, c := range calls {
 		if !c.Before(from) && c.Before(to) {
 			n++
 		}
@@ -151,7 +159,7 @@ func TestAnOutageOfTheFleet(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				out := time.Now().Add(30 * time.Second)
 				back := out.Add(90 * time.Second)
-				f := &fleet{fails: func(at time.Time) *contract.FailedAttempt {
+				f := &fleet{fails: func(_ int, at time.Time) *contract.FailedAttempt {
 					if at.Before(out) || !at.Before(back) {
 						return nil
 					}
@@ -195,7 +203,7 @@ func TestAPartialOutageIsNone(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now().Add(time.Minute)
 				random := rand.New(rand.NewPCG(3, 4))
-				f := &fleet{fails: func(at time.Time) *contract.FailedAttempt {
+				f := &fleet{fails: func(_ int, at time.Time) *contract.FailedAttempt {
 					if at.Before(begin) || random.IntN(100) >= c.percent {
 						return nil
 					}
@@ -206,6 +214,46 @@ func TestAPartialOutageIsNone(t *testing.T) {
 				t.Logf("opened %d times, %.1f%% of the budget used", len(f.opened), 100*used)
 				require.LessOrEqual(t, len(f.opened), 1, "before it is known that some succeed")
 				require.GreaterOrEqual(t, used, 0.95)
+			})
+		})
+	}
+}
+
+// One worker of three has the trouble, no way out of its machine, say, or a token of
+// its own that has expired: the others go on, with its share as well, and it is back
+// once its trouble has passed.
+func TestOneWorkersTroubleStopsNobodyElse(t *testing.T) {
+	const rps = 20
+	for _, c := range []struct {
+		name     string
+		accounts int
+		fails    contract.FailedAttempt
+		used     float64
+	}{
+		{"401", 2000, denied, 0.9},
+		{"timeout", 2000, contract.FailedAttempt{Class: contract.ClassTransient, Reason: "timeout"}, 0.9},
+		{"401, few accounts", 20, denied, 0.4}, // its slots hold them while they wait for a permit
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now().Add(30 * time.Second)
+				end := begin.Add(2 * time.Minute)
+				f := &fleet{fails: func(worker int, at time.Time) *contract.FailedAttempt {
+					if worker != 1 || at.Before(begin) || !at.Before(end) {
+						return nil
+					}
+					return &c.fails
+				}}
+				f.run(rps, c.accounts, 3*time.Minute)
+				found := begin.Add(5 * time.Second)
+				good := float64(between(f.succeeded, found, end)) / (rps * end.Sub(found).Seconds())
+				failed := f.between(begin, end) - between(f.succeeded, begin, end)
+				after := float64(f.between(end.Add(20*time.Second), end.Add(30*time.Second))) / (rps * 10)
+				t.Logf("opened %d times, %d calls failed, others used %.1f%% of the budget, after it %.1f%%", len(f.opened), failed, 100*good, 100*after)
+				require.GreaterOrEqual(t, good, c.used)
+				require.LessOrEqual(t, failed, 60)
+				require.GreaterOrEqual(t, after, 0.9)
+				require.False(t, f.budget.Breaker.Open)
 			})
 		})
 	}

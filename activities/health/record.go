@@ -49,6 +49,7 @@ func (l *latest) otherThan(account string, since time.Time) bool {
 type streak struct {
 	calls    int
 	began    time.Time // when the first was reported, by this process's clock
+	since    time.Time // the same in server time
 	distinct int       // accounts, counted no further than needed
 	account  string
 	reason   string // of the latest
@@ -59,7 +60,7 @@ type streak struct {
 func (s *streak) add(account string, attempt contract.FailedAttempt) {
 	denied := attempt.Class == contract.ClassDenied
 	if s.calls == 0 {
-		s.began, s.denied = time.Now(), denied
+		s.began, s.since, s.denied = time.Now(), attempt.At, denied
 	}
 	if s.calls == 0 || (s.distinct == 1 && account != s.account) {
 		s.distinct++

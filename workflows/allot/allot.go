@@ -50,12 +50,16 @@ func Renew(s *contract.BudgetState, now time.Time, r contract.ShareRequest) (con
 		return contract.Share{}, ErrSuperseded
 	}
 	throttle(s, now, r)
-	turn(s, now, r.Breaker)
 	if !known {
 		configure(s, now, r)
 		s.Workers = slices.Insert(s.Workers, i, contract.BudgetWorker{Worker: r.Worker})
 	}
 	w := &s.Workers[i]
+	if r.Succeeded.After(w.Succeeded) {
+		w.Succeeded = r.Succeeded
+	}
+	turn(s, now, w, r.Breaker)
+	refute(s, now)
 	w.Seq, w.Demand, w.SeenAt, w.Expires = r.Seq, max(r.Demand, 0), now, now.Add(contract.ShareTTL)
 	w.Lease = max(r.Held, 0)
 	if r.Leaving {
@@ -67,9 +71,9 @@ func Renew(s *contract.BudgetState, now time.Time, r contract.ShareRequest) (con
 	free := free(s, r.Worker, limit)
 	target := target(s, now, r.Worker, limit)
 	share := contract.Share{Calls: min(target, free)}
-	if probeDue(s, now, r) {
+	if next := probes(s, w); next != nil && probeDue(s, now, *next, r) {
 		share = contract.Share{Calls: 1, Probe: true}
-		s.NextProbe = nextProbe(s.NextProbe, now)
+		*next = nextProbe(*next, now)
 	}
 	w.Granted = share.Calls
 	w.Lease = max(w.Lease, w.Granted)
@@ -184,7 +188,14 @@ func target(s *contract.BudgetState, now time.Time, worker string, limit int) in
 	wants := make([]want, 0, len(s.Workers))
 	for _, w := range s.Workers {
 		if now.Sub(w.SeenAt) < overdue {
-			wants = append(wants, want{name: w.Worker, demand: w.Demand, holds: w.Lease})
+			demand := w.Demand
+			if w.Out != nil { // all that it can use is the probe, once that is due
+				demand = 0
+				if !now.Before(w.NextProbe) {
+					demand = min(w.Demand, 1)
+				}
+			}
+			wants = append(wants, want{name: w.Worker, demand: demand, holds: w.Lease})
 		}
 	}
 	fill(limit, wants)
@@ -199,6 +210,10 @@ func target(s *contract.BudgetState, now time.Time, worker string, limit int) in
 // answer completes a share with what the worker needs to know besides.
 func answer(s *contract.BudgetState, now time.Time, w *contract.BudgetWorker, share contract.Share, target int) contract.Share {
 	share.Limit, share.Leased, share.Breaker = Limit(s, now), Leased(s), s.Breaker
+	if w.Out != nil && !s.Breaker.Open {
+		share.Breaker = *w.Out
+		share.Breaker.Epoch = s.Breaker.Epoch
+	}
 	if now.Before(s.OpenAt) {
 		share.WaitsUntil = s.OpenAt
 	}
@@ -213,9 +228,9 @@ func answer(s *contract.BudgetState, now time.Time, w *contract.BudgetWorker, sh
 		}
 	}
 	switch {
-	case s.Breaker.Open:
+	case share.Breaker.Open:
 		wait = soon
-		until(s.NextProbe)
+		until(*probes(s, w))
 	case share.Calls < target: // others have to shrink first, or their leases to end
 		wait = min(renew, 2*soon)
 		for _, other := range s.Workers {

@@ -2,6 +2,8 @@ package allot_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,8 +47,7 @@ func (w *world) renew(worker string, rps, demand int, change ...func(*contract.S
 func (w *world) settle(rps int, demand map[string]int) map[string]int {
 	shares := map[string]int{}
 	for range 6 {
-		for i := range len(demand) {
-			name := fmt.Sprint(i)
+		for _, name := range slices.Sorted(maps.Keys(demand)) {
 			shares[name] = w.renew(name, rps, demand[name]).Calls
 		}
 		w.pass(2 * time.Second)
@@ -285,6 +286,115 @@ func TestOutage(t *testing.T) {
 	require.Positive(t, back.Calls)
 	require.False(t, w.renew("0", 20, 99, event(true, 1)).Breaker.Open, "an observation from before the probe that succeeded")
 	require.True(t, w.renew("0", 20, 99, event(true, 2)).Breaker.Open)
+}
+
+// An opening is refuted by a call of another worker that began after the first
+// failure of its proof, whichever is told first. Nothing else refutes it.
+func TestAnOpeningIsRefutedByTheSuccessOfAnother(t *testing.T) {
+	began := func(at time.Time) func(*contract.ShareRequest) {
+		return func(r *contract.ShareRequest) { r.Succeeded = at }
+	}
+	opens := func(since time.Time, epoch int64) func(*contract.ShareRequest) {
+		return func(r *contract.ShareRequest) {
+			r.Breaker = &contract.BreakerEvent{Open: true, Cause: "401 for everybody", Since: since, Epoch: epoch}
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		success time.Duration // of b, after a's first failure
+		known   bool          // before a opens
+		old     bool          // a's build does not say since when
+		own     bool          // it is a's
+		want    bool
+	}{
+		{name: "known", success: time.Second, known: true, want: true},
+		{name: "told afterwards", success: time.Second, want: true},
+		{name: "before the failures", success: -time.Second},
+		{name: "before the failures, known", success: -time.Second, known: true},
+		{name: "within what clocks differ by", success: 250 * time.Millisecond},
+		{name: "its own", success: time.Second, own: true},
+		{name: "of an older build", success: time.Second, old: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := opened(t)
+			w.settle(10, map[string]int{"a": 99, "b": 99})
+			first := w.now
+			who, since := "b", first
+			if c.own {
+				who = "a"
+			}
+			if c.old {
+				since = time.Time{}
+			}
+			w.pass(2 * time.Second)
+			if c.known {
+				w.renew(who, 10, 99, began(first.Add(c.success)))
+			}
+			a := w.renew("a", 10, 99, opens(since, 0))
+			require.True(t, a.Breaker.Open, "for a in any case")
+			require.Zero(t, a.Calls)
+			b := w.renew(who, 10, 99, began(first.Add(c.success)))
+			if !c.want {
+				require.True(t, b.Breaker.Open)
+				require.True(t, w.state.Breaker.Open, "for all")
+				return
+			}
+			require.False(t, b.Breaker.Open)
+			require.Positive(t, b.Limit)
+			a = w.renew("a", 10, 99, opens(since, 0))
+			require.True(t, a.Breaker.Open)
+			require.Equal(t, "this worker alone: 401", a.Breaker.Cause)
+			require.False(t, w.renew("b", 10, 99).Breaker.Open, "said again")
+		})
+	}
+}
+
+// A worker that is out alone gets one call every 5.7 s, others get what it had, and
+// its success brings it back.
+func TestAWorkerThatIsOutAloneProbes(t *testing.T) {
+	w := opened(t)
+	w.settle(10, map[string]int{"0": 99, "1": 99})
+	since := w.now.Add(-2 * time.Second)
+	w.renew("1", 10, 99, func(r *contract.ShareRequest) { r.Succeeded = w.now })
+	out := w.renew("0", 10, 99, func(r *contract.ShareRequest) {
+		r.Breaker = &contract.BreakerEvent{Open: true, Cause: "timeout for everybody", Since: since}
+	})
+	require.Zero(t, out.Calls)
+	probes, opening, last, most := 0, w.now, w.now, 0
+	next := map[string]time.Time{"0": w.now, "1": w.now}
+	for w.now.Before(opening.Add(time.Minute)) {
+		for name, at := range next {
+			if w.now.Before(at) {
+				continue
+			}
+			share := w.renew(name, 10, 99, func(r *contract.ShareRequest) {
+				if name == "0" {
+					r.Held = 0
+				}
+			})
+			next[name] = w.now.Add(time.Duration(share.Renew))
+			switch {
+			case name == "1":
+				most = max(most, share.Calls)
+				require.GreaterOrEqual(t, share.Calls, 5)
+			case share.Calls > 0:
+				require.True(t, share.Probe)
+				require.Equal(t, 1, share.Calls)
+				require.GreaterOrEqual(t, w.now.Sub(last), 5*time.Second)
+				probes, last = probes+1, w.now
+			}
+		}
+		w.pass(10 * time.Millisecond)
+	}
+	require.Equal(t, 10, most)
+	require.GreaterOrEqual(t, probes, 4)
+	status := allot.Status(w.state, w.now)
+	require.Equal(t, "this worker alone: timeout", status.Workers[0].Out.Cause)
+	require.Nil(t, status.Workers[1].Out)
+
+	w.renew("0", 10, 99, func(r *contract.ShareRequest) { r.Breaker = &contract.BreakerEvent{Epoch: out.Breaker.Epoch} })
+	shares := w.settle(10, map[string]int{"0": 99, "1": 99})
+	require.Equal(t, map[string]int{"0": 5, "1": 5}, shares)
 }
 
 // Workers that have nothing to call for get no probe: it would be wasted.

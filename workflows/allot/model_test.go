@@ -3,6 +3,7 @@ package allot_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,6 +31,9 @@ type client struct {
 	asking   *request // the one whose answer it would accept
 	spans    []span   // its shares, by when they ended
 	silenced bool     // killed: never asks again
+
+	succeeded time.Time // its latest success
+	probed    time.Time // its latest probe while it alone is out
 }
 
 // span is a share a client had from a time on; until is when it must not use it
@@ -99,7 +103,13 @@ func (f *fleet) ask(c *client, rps int, t *rapid.T) {
 		r.RetryAfter = contract.Duration(rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour}).Draw(t, "retry after"))
 	case 1:
 		r.Breaker = &contract.BreakerEvent{Open: !c.open, Cause: "500 for everybody", Epoch: c.epoch}
+		if r.Breaker.Open && rapid.IntRange(0, 3).Draw(t, "old build") > 0 {
+			r.Breaker.Since = f.now.Add(-rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(t, "failing for"))
+		}
+	case 2, 3, 4:
+		c.succeeded = f.now.Add(-rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "call took"))
 	}
+	r.Succeeded = c.succeeded
 	c.asking = r
 	f.sent = append(f.sent, r)
 }
@@ -141,16 +151,33 @@ func (f *fleet) deliver(t *rapid.T, r *request) {
 	if share.Renew <= 0 || time.Duration(share.Renew) > contract.ShareTTL/3 {
 		t.Fatalf("asked back in %v", share.Renew)
 	}
-	if share.Probe {
+	switch out := f.out(r.Worker); {
+	case !share.Breaker.Open && (out || f.state.Breaker.Open), share.Breaker.Open && share.Calls > 0 && !share.Probe:
+		t.Fatalf("out alone %v, out %v, and answered %+v", out, f.state.Breaker.Open, share)
+	case share.Probe && !f.state.Breaker.Open: // its own
+		if !out || f.now.Sub(r.client.probed) < 5*time.Second {
+			t.Fatalf("out alone %v, a probe %v after the last", out, f.now.Sub(r.client.probed))
+		}
+		r.client.probed = f.now
+	case share.Probe:
 		if n := len(f.probes); n > 0 && f.now.Sub(f.probes[n-1]) < 5*time.Second {
 			t.Fatalf("a probe %v after the last", f.now.Sub(f.probes[n-1]))
 		}
 		f.probes = append(f.probes, f.now)
 	}
-	if !share.Probe && f.state.Breaker.Open && share.Calls > 0 {
-		t.Fatalf("%d calls granted while upstream is out", share.Calls)
+	if s := f.state; s.Breaker.Open && !s.FailingSince.IsZero() {
+		for _, w := range s.Workers {
+			if w.Worker != s.OpenedBy && w.Succeeded.Sub(s.FailingSince) > time.Second {
+				t.Fatalf("out for all, although %s succeeded", w.Worker)
+			}
+		}
 	}
 	f.replies = append(f.replies, response{r, share})
+}
+
+// out reports whether upstream is out for the worker alone.
+func (f *fleet) out(worker string) bool {
+	return slices.ContainsFunc(f.state.Workers, func(w contract.BudgetWorker) bool { return w.Worker == worker && w.Out != nil })
 }
 
 func (f *fleet) receive(a response) {

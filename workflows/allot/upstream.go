@@ -1,6 +1,8 @@
 package allot
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/quiesce-io/quiesce/workflows/contract"
@@ -18,6 +20,9 @@ const (
 	maxPause = time.Minute
 	// streak is how close together decreases belong to one trouble.
 	streak = 10 * time.Second
+	// reckoning is by how much two workers may differ in what they take for
+	// Temporal's time: each learns it as an attempt begins, a little late.
+	reckoning = 250 * time.Millisecond
 )
 
 // throttle takes in a worker's report about answers that asked for fewer calls.
@@ -54,30 +59,86 @@ func recoverAllowed(s *contract.BudgetState) {
 // turn opens or closes the breaker on a worker's observation. One that was made
 // before the latest turn is ignored: a worker whose five failures precede the
 // probe that succeeded would open the breaker again.
-func turn(s *contract.BudgetState, now time.Time, event *contract.BreakerEvent) {
-	if event == nil || event.Epoch != s.Breaker.Epoch || event.Open == s.Breaker.Open {
+func turn(s *contract.BudgetState, now time.Time, w *contract.BudgetWorker, event *contract.BreakerEvent) {
+	if event == nil {
 		return
 	}
-	if event.Open {
+	if !event.Open {
+		w.Out = nil // its own: its requests come in order, so this needs no epoch
+	}
+	if event.Epoch != s.Breaker.Epoch || event.Open == s.Breaker.Open {
+		return
+	}
+	if !event.Open {
+		shut(s, now)
+		return
+	}
+	if w.Out == nil {
 		s.Breaker = contract.Breaker{Open: true, Since: now, Cause: event.Cause, Epoch: s.Breaker.Epoch + 1}
 		s.NextProbe = now.Add(ProbeEvery)
-		return
+		s.OpenedBy, s.FailingSince = w.Worker, event.Since
 	}
+}
+
+// shut closes the breaker.
+func shut(s *contract.BudgetState, now time.Time) {
 	// Demands for fewer calls right before an outage were its first signs (503),
 	// and say nothing about the rate that upstream bears once it is back.
 	if s.Breaker.Since.Sub(s.DecreasedAt) < streak {
 		s.Allowed = max(s.Allowed, s.AllowedBefore)
 	}
 	s.Breaker, s.NextProbe = contract.Breaker{Epoch: s.Breaker.Epoch + 1}, time.Time{}
+	s.OpenedBy, s.FailingSince = "", time.Time{}
 	s.AllowedAt = now
 }
 
-// probeDue reports whether the request's answer is to be the fleet's next probe.
-// A probe is a call like any other: it waits for Retry-After, for a budget that
-// is not 0, and until the leases of others leave room for it.
-func probeDue(s *contract.BudgetState, now time.Time, r contract.ShareRequest) bool {
-	return s.Breaker.Open && r.Demand > 0 &&
-		!now.Before(s.NextProbe) && !now.Before(s.PausedUntil) && !now.Before(s.OpenAt) &&
+// refute closes a breaker that was opened for the whole fleet by a worker that
+// alone has the trouble: no way out of its machine, say, or a token of its own that
+// has expired. It takes a call of another worker that succeeded and began after the
+// first failure of the proof, in Temporal's time as both workers reckon it. From
+// then on upstream is out for that one worker.
+//
+// The success may be known when the breaker opens, or be told only afterwards: each
+// of the others goes on calling until it asks again, and says in that very request
+// how it fared. So a fleet at work does not stop, and an outage is known as early
+// as ever.
+func refute(s *contract.BudgetState, now time.Time) {
+	if !s.Breaker.Open || s.FailingSince.IsZero() {
+		return
+	}
+	refuted := slices.ContainsFunc(s.Workers, func(w contract.BudgetWorker) bool {
+		return w.Worker != s.OpenedBy && w.Succeeded.After(s.FailingSince.Add(reckoning))
+	})
+	if !refuted {
+		return
+	}
+	if i, known := find(s, s.OpenedBy); known {
+		s.Workers[i].Out = &contract.Breaker{
+			Open: true, Since: s.Breaker.Since, Cause: "this worker alone: " + strings.TrimSuffix(s.Breaker.Cause, " for everybody"),
+		}
+		s.Workers[i].NextProbe = s.NextProbe
+	}
+	shut(s, now)
+}
+
+// probes returns when the worker's next probe is due, nil if it needs none: the
+// fleet's while the breaker is open, else its own.
+func probes(s *contract.BudgetState, w *contract.BudgetWorker) *time.Time {
+	switch {
+	case s.Breaker.Open:
+		return &s.NextProbe
+	case w.Out != nil:
+		return &w.NextProbe
+	}
+	return nil
+}
+
+// probeDue reports whether the request's answer is to be the next probe. A probe is
+// a call like any other: it waits for Retry-After, for a budget that is not 0, and
+// until the leases of others leave room for it.
+func probeDue(s *contract.BudgetState, now, next time.Time, r contract.ShareRequest) bool {
+	return r.Demand > 0 &&
+		!now.Before(next) && !now.Before(s.PausedUntil) && !now.Before(s.OpenAt) &&
 		free(s, r.Worker, Budget(s)) >= 1
 }
 

@@ -61,6 +61,9 @@ type ShareRequest struct {
 	RetryAfter Duration `json:"retry_after,omitempty"`
 	// Breaker is what the worker has found out about upstream; nil: nothing new.
 	Breaker *BreakerEvent `json:"breaker,omitempty"`
+	// Succeeded is when the latest call began that is known to have succeeded, in
+	// Temporal's time; zero: none yet, or an older build.
+	Succeeded time.Time `json:"succeeded,omitzero"`
 	// Leaving says that this is the last request: all calls have ended.
 	Leaving bool `json:"leaving,omitempty"`
 }
@@ -71,6 +74,10 @@ type BreakerEvent struct {
 	Open bool `json:"open"`
 	// Cause is one line without account data; of an opening only.
 	Cause string `json:"cause,omitempty"`
+	// Since is when the first of the failures that prove it had failed, in
+	// Temporal's time; of an opening only. Zero, from an older build: nothing
+	// refutes it.
+	Since time.Time `json:"since,omitzero"`
 	// Epoch is the latest [Breaker.Epoch] the worker knew. An observation from
 	// before the breaker's last turn is out of date and ignored.
 	Epoch int64 `json:"epoch"`
@@ -96,8 +103,10 @@ type Share struct {
 	Renew Duration `json:"renew"`
 	// Limit is what holds for the fleet now, in calls per second; Leased is the
 	// sum of what all workers may be using.
-	Limit   int     `json:"limit"`
-	Leased  int     `json:"leased"`
+	Limit  int `json:"limit"`
+	Leased int `json:"leased"`
+	// Breaker is the fleet's, or what holds for this worker alone: see
+	// [BudgetWorker.Out].
 	Breaker Breaker `json:"breaker"`
 	// WaitsUntil is when a budget that knows nothing of what was granted before
 	// it will grant its first share; zero once passed.
@@ -144,6 +153,10 @@ type BudgetState struct {
 
 	Breaker   Breaker   `json:"breaker"`
 	NextProbe time.Time `json:"next_probe,omitzero"` // while the breaker is open
+	// OpenedBy is the worker that opened it, FailingSince the Since of its proof:
+	// what refutes it is a success of another worker since then.
+	OpenedBy     string    `json:"opened_by,omitempty"`
+	FailingSince time.Time `json:"failing_since,omitzero"`
 
 	// Workers are those that have been heard of within the TTL, by name.
 	Workers []BudgetWorker `json:"workers,omitempty"`
@@ -160,6 +173,12 @@ type BudgetWorker struct {
 	Lease   int       `json:"lease"`
 	SeenAt  time.Time `json:"seen_at"`
 	Expires time.Time `json:"expires"`
+	// Succeeded is the latest of the worker's reports.
+	Succeeded time.Time `json:"succeeded,omitzero"`
+	// Out is set while upstream fails for this worker and not for others: it gets
+	// nothing but probes, the next at NextProbe. Its Epoch means nothing.
+	Out       *Breaker  `json:"out,omitempty"`
+	NextProbe time.Time `json:"next_probe,omitzero"`
 }
 
 // BudgetStatus is what people are shown.

@@ -24,6 +24,18 @@ func TestBudgetPayloads(t *testing.T) {
 			Worker: "7@host-a-2f", Started: at(0), Seq: 13, RPS: 30, Held: 14, Demand: 40, Throttled: 2, RetryAfter: contract.Duration(3 * time.Second),
 			Breaker: &contract.BreakerEvent{Open: true, Cause: "401 for everybody", Epoch: 2},
 		},
+		"share-request-alone": contract.ShareRequest{
+			Worker: "7@host-a-2f", Started: at(0), Age: contract.Duration(41 * time.Second), Seq: 13, RPS: 30, Demand: 40, Succeeded: at(39),
+			Breaker: &contract.BreakerEvent{Open: true, Cause: "401 for everybody", Since: at(38), Epoch: 2},
+		},
+		"budget-input-alone": contract.BudgetInput{State: &contract.BudgetState{
+			Now: at(41), OpenAt: at(15), Configured: 30, ConfiguredAt: at(0), Allowed: 1, AllowedAt: at(41), AllowedBefore: 1,
+			Breaker: breaker, NextProbe: at(46), OpenedBy: "7@host-a-2f", FailingSince: at(38),
+			Workers: []contract.BudgetWorker{{
+				Worker: "7@host-a-2f", Seq: 12, Demand: 40, SeenAt: at(41), Expires: at(56), Succeeded: at(37), NextProbe: at(46),
+				Out: &contract.Breaker{Open: true, Since: at(40), Cause: "this worker alone: 401"},
+			}},
+		}},
 		"share":      contract.Share{Calls: 1, Probe: true, Renew: contract.Duration(4500 * time.Millisecond), Limit: 20, Leased: 14, Breaker: breaker, WaitsUntil: at(42)},
 		"set-budget": contract.SetBudget{RPS: 20},
 		"budget-input": contract.BudgetInput{State: &contract.BudgetState{
