@@ -78,7 +78,7 @@ func (b *Buffer) mayTrack(uncommitted, own, assigned int, refused bool) bool {
 	case refused:
 		return roomy || below80(int64(own), share)
 	}
-	return roomy || assigned == 1 || int64(own) < share
+	return roomy || int64(own) < share
 }
 
 func below80(n, limit int64) bool { return n*5 < limit*4 }

@@ -1,6 +1,9 @@
 package ledger
 
 import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -103,6 +106,21 @@ func TestInheritedRunsSurviveTheFirstCommit(t *testing.T) {
 	}, got)
 }
 
+// What is done is known by offset and leader epoch, so one run is of one epoch.
+func TestRunsEndWhereTheLeaderEpochChanges(t *testing.T) {
+	a := New().Assign(Start{Source: orders, Next: pos(3, 10)})
+	for _, p := range []contract.Position{pos(3, 10), pos(3, 11), pos(3, 12), pos(4, 13), pos(4, 14)} {
+		a.See(p, at)
+		if p.Offset > 10 {
+			a.Done(p)
+		}
+	}
+	c, _ := a.Pending()
+	got, err := Decode(c.Metadata)
+	require.NoError(t, err)
+	require.Equal(t, []Run{{First: 11, Last: 12, Epoch: 3}, {First: 13, Last: 14, Epoch: 4}}, got.Runs)
+}
+
 func TestRefusedMetadataIsLeftOut(t *testing.T) {
 	a := New().Assign(Start{Source: orders, Next: pos(-1, 0)})
 	a.RefuseMetadata()
@@ -145,6 +163,25 @@ func TestForeignMetadataIsRefused(t *testing.T) {
 	} {
 		_, err := Decode(text)
 		require.ErrorIs(t, err, ErrForeign, "%.40q", text)
+	}
+}
+
+// Numbers that add up to more than an offset can be.
+func TestRunsBeyondAllOffsetsAreRefused(t *testing.T) {
+	const most = math.MaxInt64
+	for name, numbers := range map[string][]uint64{
+		"gap":            {5, 0, (most - 4) << 1, 0},
+		"length":         {5, 0, 0, most - 5},
+		"gap and length": {5, 0, (most >> 1) << 1, most>>1 + 1},
+		"epoch":          {5, 0, 1, 2 * (math.MaxInt32 + 2), 0},
+		"second epoch":   {5, 0, 1, 2 * math.MaxInt32, 0, 1, 2 * 2, 0},
+	} {
+		raw := orders.TopicID[:]
+		for _, n := range numbers {
+			raw = binary.AppendUvarint(raw, n)
+		}
+		_, err := Decode(metadataPrefix + base64.RawURLEncoding.EncodeToString(raw))
+		require.ErrorIs(t, err, ErrForeign, name)
 	}
 }
 
