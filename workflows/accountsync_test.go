@@ -150,6 +150,29 @@ func TestLateJoinerGetsItsOwnCall(t *testing.T) {
 	require.Nil(t, next.Failure)
 }
 
+// The account works again, so its failures are forgotten, also where the run goes on.
+func TestSuccessEndsFailureThoughChangesAreLeft(t *testing.T) {
+	r := newRun(t, at(30), calledAt)
+	in := fresh()
+	in.Pending = []contract.Range{change(1, at(0)), change(2, at(10.5))}
+	in.Failure = &contract.Failure{Count: 3, Tries: 3, Parked: true, Since: at(0), Last: at(30)}
+	kind, next, _ := r.continued(t, in)
+	require.Equal(t, contract.AccountSync, kind)
+	require.Nil(t, next.Failure)
+	require.Equal(t, []int64{2}, offsets(next.Pending))
+}
+
+// A follow-up that is overdue already is called at once.
+func TestOverdueFollowUpStartsAtOnce(t *testing.T) {
+	r := newRun(t, at(30), nil)
+	r.env.OnActivity(contract.Sync, mock.Anything, mock.Anything).After(50*time.Second).Return(
+		contract.SyncResult{Outcome: contract.OutcomeWritten, CalledAt: at(30)}, nil)
+	r.signal(0, change(1, at(0)), change(2, at(15)))
+	_, next, wait := r.continued(t, fresh())
+	require.Equal(t, []int64{2}, offsets(next.Pending))
+	require.Zero(t, wait, "due at 45 s, and it is 80 s")
+}
+
 func TestSignalDuringTheCallIsNotLost(t *testing.T) {
 	r := newRun(t, at(30), nil)
 	r.env.OnActivity(contract.Sync, mock.Anything, mock.Anything).After(2*time.Second).Return(
@@ -324,6 +347,10 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		Class: contract.ClassThrottled, At: at(30), RetryAfter: contract.Duration(90 * time.Second),
 	})).continued(t, in)
 	require.Equal(t, 90*time.Second, wait)
+	_, _, wait = newRun(t, at(30), failing(contract.FailedAttempt{
+		Class: contract.ClassThrottled, At: at(30), RetryAfter: contract.Duration(24 * time.Hour),
+	})).continued(t, in)
+	require.Equal(t, 10*time.Minute, wait, "but no longer than a parked account waits")
 }
 
 // TestLostWorkersAreNobodysFault, up to a point: a crash loop parks nobody, but

@@ -26,7 +26,8 @@
 //
 // Code here is replayed: it imports the workflow SDK, the contract and pure
 // packages only. A change of which commands a run gives, or in which order, goes
-// through [workflow.GetVersion], where the run has anything left to do by then or
-// its closed history would replay differently; what only changes a command's input
-// needs none. Recorded histories under testdata are replayed by the tests.
+// through [workflow.GetVersion], also where it is the last thing that a run does:
+// closed runs are replayed, too (`worker histories verify`). What only changes a
+// command's input needs none. Recorded histories under testdata are replayed by the
+// tests.
 package workflows

@@ -103,7 +103,7 @@ func (a *Accounts) Get(ctx context.Context, key string) (Account, error) {
 		return Account{}, fmt.Errorf("describe %s: %w", workflowID, err)
 	}
 	info := description.GetWorkflowExecutionInfo()
-	if info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING || info.GetType().GetName() != contract.ParkedAccountSync {
+	if info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		return Account{}, ErrNotParked
 	}
 	return a.read(ctx, workflowID, info.GetExecution().GetRunId())

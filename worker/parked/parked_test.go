@@ -30,6 +30,9 @@ func change(offset int64) contract.Range {
 	return contract.Range{Source: contract.Source{Topic: "t"}, First: p, Last: p, Count: 1, Oldest: now, Newest: now}
 }
 
+// terminated is an account whose latest run somebody terminated.
+const terminated = "dora"
+
 // runs has the mock answer for open runs with these inputs, by workflow ID.
 func runs(t *testing.T, inputs map[string]contract.AccountSyncInput) (*mocks.Client, *parked.Accounts) {
 	c := &mocks.Client{}
@@ -37,14 +40,14 @@ func runs(t *testing.T, inputs map[string]contract.AccountSyncInput) (*mocks.Cli
 	list := &workflowservice.ListWorkflowExecutionsResponse{}
 	for id, in := range inputs {
 		execution := &commonpb.WorkflowExecution{WorkflowId: id, RunId: "run of " + id}
-		name := contract.AccountSync
-		if in.Parked() {
-			name = contract.ParkedAccountSync
+		status := enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+		if in.Account == terminated {
+			status = enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
 		}
 		list.Executions = append(list.Executions, &workflowpb.WorkflowExecutionInfo{Execution: execution})
 		c.On("DescribeWorkflowExecution", mock.Anything, id, "").Maybe().Return(&workflowservice.DescribeWorkflowExecutionResponse{
 			WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{
-				Execution: execution, Status: enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, Type: &commonpb.WorkflowType{Name: name},
+				Execution: execution, Status: status,
 			},
 		}, nil)
 		payloads, err := converter.GetDefaultDataConverter().ToPayloads(in)
@@ -78,6 +81,11 @@ func TestWhatIsKnownOfAParkedAccount(t *testing.T) {
 		"crm/account/alice": failing("alice", contract.ClassRefused, "400", time.Hour, change(1), change(2)),
 		"crm/account/bob":   {Account: "bob", Pending: []contract.Range{change(3)}},
 	})
+	_, ended := runs(t, map[string]contract.AccountSyncInput{
+		"crm/account/dora": failing(terminated, contract.ClassRefused, "400", time.Hour, change(4)),
+	})
+	_, err := ended.Get(t.Context(), terminated)
+	require.ErrorIs(t, err, parked.ErrNotParked)
 	a, err := accounts.Get(t.Context(), "alice")
 	require.NoError(t, err)
 	require.Equal(t, []contract.Range{change(1), change(2)}, a.Pending)

@@ -50,6 +50,23 @@ func TestWhatIsKnownIsAnInterval(t *testing.T) {
 	require.Equal(t, Report{Since: base}, new(Ages).Report(base))
 }
 
+// An answer that was too old says so of the newest change that it lacked, and of no
+// change before or after that one.
+func TestWhatWasLackedIsOneChange(t *testing.T) {
+	for name, seconds := range map[string]float64{"before": 4, "after": 6} {
+		var a Ages
+		a.Add(Call{Account: "a", CalledAt: at(30), Version: version(1), Unsettled: true, Newest: at(5)})
+		a.Add(Call{Account: "a", CalledAt: at(33), Version: version(2), Covered: []contract.Range{change(seconds, version(2))}})
+		require.Zero(t, a.Report(base).MoreThan.Changes, name)
+	}
+	var a Ages
+	a.Add(Call{Account: "a", CalledAt: at(30), Version: version(1), Unsettled: true, Newest: at(5)})
+	merged := change(5, version(2))
+	merged.Newest = at(8)
+	a.Add(Call{Account: "a", CalledAt: at(33), Version: version(2), Covered: []contract.Range{merged}})
+	require.Equal(t, 25.0, a.Report(base).MoreThan.Max, "the first of a range")
+}
+
 // An upstream whose lag is known, called at a settle time that is too small: the
 // suggestion comes close to the lag's own 99.9%, from below, by no more than the
 // time between two tries.

@@ -164,6 +164,49 @@ func TestTimeNeverGoesBack(t *testing.T) {
 	require.Len(t, w.state.Workers, 2)
 }
 
+// Temporal's time jumps ahead, as it does when another host takes over: a lease ends
+// early by as much, and still not before a sliding second after its worker's last
+// call.
+func TestAJumpOfTemporalsTimeLetsNoSharesOverlap(t *testing.T) {
+	for _, c := range []struct{ jump, sent time.Duration }{
+		{3900 * time.Millisecond, 0},
+		{400 * time.Millisecond, contract.SendWithin},
+	} {
+		w := opened(t)
+		asked := w.now
+		require.Equal(t, 10, w.renew("a", 10, 99).Calls)
+		w.pass(c.jump)
+		for w.renew("b", 10, 99).Calls == 0 {
+			w.pass(10 * time.Millisecond)
+		}
+		granted := w.now.Add(-c.jump)
+		require.GreaterOrEqual(t, granted.Sub(asked.Add(contract.ShareUse+c.sent)), time.Second)
+	}
+	require.GreaterOrEqual(t, contract.SendWithin, 3*time.Second, "time to connect")
+}
+
+// A lease ends at its TTL, not a moment earlier nor later.
+func TestALeaseEndsAtItsTTL(t *testing.T) {
+	w := opened(t)
+	w.renew("a", 10, 99)
+	w.pass(contract.ShareTTL - 1)
+	require.Zero(t, w.renew("b", 10, 99).Calls)
+	w.pass(1)
+	require.Equal(t, 10, w.renew("b", 10, 99).Calls)
+}
+
+// What a leaving worker says it has just called counts for more than a second.
+func TestALeavingWorkersLastCallsStillCount(t *testing.T) {
+	w := opened(t)
+	w.renew("a", 10, 99)
+	left := w.now
+	w.renew("a", 10, 99, func(r *contract.ShareRequest) { r.Leaving = true }) // it holds 10
+	for w.renew("b", 10, 99).Calls == 0 {
+		w.pass(10 * time.Millisecond)
+	}
+	require.Equal(t, 2*time.Second, w.now.Sub(left))
+}
+
 func TestSet(t *testing.T) {
 	w := opened(t)
 	started := func(at time.Time) func(*contract.ShareRequest) {
@@ -406,6 +449,36 @@ func TestAnIdleWorkerGetsNoProbe(t *testing.T) {
 	w.pass(allot.ProbeEvery)
 	require.False(t, w.renew("b", 20, 0).Probe)
 	require.True(t, w.renew("a", 20, 1, func(r *contract.ShareRequest) { r.Held = 0 }).Probe)
+}
+
+// A probe is a call like any other: none while upstream wants no calls at all, nor
+// while a budget does not know what is still in use.
+func TestAProbeWaitsLikeAnyOtherCall(t *testing.T) {
+	probed := func(w *world) time.Time {
+		for !w.renew("a", 20, 9, func(r *contract.ShareRequest) { r.Held = 0 }).Probe {
+			w.pass(50 * time.Millisecond)
+		}
+		return w.now
+	}
+	open := func(after time.Duration) func(r *contract.ShareRequest) {
+		return func(r *contract.ShareRequest) {
+			r.Breaker = &contract.BreakerEvent{Open: true, Cause: "503 for everybody"}
+			r.RetryAfter = contract.Duration(after)
+		}
+	}
+	w := opened(t)
+	opening := w.now
+	w.renew("a", 20, 9, open(0))
+	require.Equal(t, allot.ProbeEvery, probed(w).Sub(opening).Round(100*time.Millisecond))
+
+	w = opened(t)
+	opening = w.now
+	w.renew("a", 20, 9, open(30*time.Second))
+	require.Equal(t, 30*time.Second, probed(w).Sub(opening), "Retry-After")
+
+	w = &world{t: t, state: allot.New(epoch), now: epoch, held: map[string]int{}}
+	w.renew("a", 20, 9, open(0))
+	require.Equal(t, contract.ShareTTL, probed(w).Sub(epoch), "no memory")
 }
 
 func TestStatus(t *testing.T) {

@@ -17,8 +17,10 @@
 //     share grows at once within what is free, and shrinks in two steps: a
 //     smaller share is granted, and the difference is free only once a later
 //     report says that it can no longer be found in any sliding second.
-//  3. A lease ends a TTL after it was granted. The worker has stopped using it by
-//     two thirds of a TTL after it asked, which was earlier still.
+//  3. A lease ends a TTL after it was granted. The worker uses no permit of it any
+//     more from two thirds of a TTL after it asked, which was earlier still; and a
+//     call that connects by then is sent within [contract.SendWithin] or not at
+//     all. So its last call is a second and a half older than the lease's end.
 //
 // Interleavings that this is for:
 //
@@ -38,7 +40,8 @@
 //   - A worker is killed: nobody reports for it. Its demand stops counting soon,
 //     so that the others are told to come back the moment its lease ends.
 //   - Two Temporal hosts disagree about the time: time never goes back in a
-//     state, and a jump forward of less than 4 s lets no share overlap.
+//     state, and a jump forward of less than 4 s lets no share overlap, of less than 0.5 s
+//     not even if calls take all of SendWithin to connect.
 //
 // # Who gets what
 //

@@ -20,10 +20,14 @@ const (
 	ShareTTL = 15 * time.Second
 	// ShareUse is how long the worker uses it, counted from before it asked. So
 	// however long the answer took, the worker has stopped at least 5 s before
-	// the share is anybody else's: room for a sliding second and for the clocks
-	// of two Temporal hosts to differ.
+	// the share is anybody else's: room for a call to connect (SendWithin), for a
+	// sliding second, and for the clocks of two Temporal hosts to differ.
 	ShareUse = ShareTTL * 2 / 3
-	// ProbeUse is the same for a share that is one probe. It is shorter than the
+	// SendWithin is how long after the use of its permit a call's request may still
+	// be written. It leaves a sliding second until the share is anybody else's, and
+	// half a second besides.
+	SendWithin = ShareTTL - ShareUse - 1500*time.Millisecond
+	// ProbeUse is ShareUse for a share that is one probe. It is shorter than the
 	// time between probes, so that two are never out at once.
 	ProbeUse = 3 * time.Second
 )

@@ -230,7 +230,6 @@ func schedule(plan []scheduled, next time.Time, settings Settings) {
 		}
 	}
 	for call, i := 0, 0; ; call++ {
-		before := i
 		for i < len(plan) && plan[i].Settled(next, time.Duration(settings.Settle)) {
 			plan[i].call = call
 			i++
@@ -239,7 +238,7 @@ func schedule(plan []scheduled, next time.Time, settings Settings) {
 			return
 		}
 		next = oldest[i].Add(time.Duration(settings.Delay))
-		if soonest := plan[i].Newest.Add(time.Duration(settings.Settle)); i == before && soonest.After(next) {
+		if soonest := plan[i].Newest.Add(time.Duration(settings.Settle)); soonest.After(next) {
 			next = soonest // ranges wider than D - S: nothing settles by their due time
 		}
 	}

@@ -29,6 +29,7 @@ func TestWithout(t *testing.T) {
 		"within what was shown":    {[]contract.Range{changes(3, 3, 0, 4)}, []contract.Range{sparse(1, 5, 2)}, nil},
 		"shown twice, overlapped":  {[]contract.Range{changes(1, 5, 0, 4)}, []contract.Range{changes(1, 3, 0, 4), changes(2, 3, 0, 4)}, []contract.Range{changes(4, 5, 0, 4)}},
 		"joined with a redelivery": {[]contract.Range{sparse(1, 5, 3)}, []contract.Range{sparse(1, 3, 3)}, []contract.Range{sparse(4, 5, 1)}},
+		"cut leaves one at least":  {[]contract.Range{sparse(1, 9, 2)}, []contract.Range{sparse(1, 3, 3)}, []contract.Range{sparse(4, 9, 1)}},
 		"joined, of fewer":         {[]contract.Range{sparse(1, 9, 2)}, []contract.Range{sparse(1, 5, 5)}, []contract.Range{sparse(6, 9, 1)}},
 		"joined in front, merged":  {[]contract.Range{sparse(1, 9, 2)}, []contract.Range{sparse(4, 9, 2)}, []contract.Range{sparse(1, 9, 2)}},
 	} {
