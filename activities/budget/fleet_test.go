@@ -268,6 +268,46 @@ func TestAWorkerThatIsCutOffStopsWhenItsShareEnds(t *testing.T) {
 	})
 }
 
+// A worker that is cut off from everything at the last moment of its share, with
+// calls that take as long as they may to connect: all are sent at once when it is
+// over, and meet in no second with those of the worker that got the budget since.
+func TestCallsThatConnectSlowlyMeetNobodyElses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rps = 10
+		temporal := newTemporal()
+		var cut atomic.Bool // w connects slowly
+		w := startWorker(rps, rps, temporal, func() time.Duration {
+			if !cut.Load() {
+				return 0
+			}
+			return contract.SendWithin
+		})
+		time.Sleep(20 * time.Second)
+		temporal.mu.Lock()
+		temporal.fault = func(r contract.ShareRequest) (time.Duration, time.Duration, bool) {
+			if r.Worker == w.Fleet.worker {
+				return time.Hour, 0, true
+			}
+			return 0, 0, false
+		}
+		temporal.mu.Unlock()
+		w.Fleet.mu.Lock()
+		last := w.asked
+		w.Fleet.mu.Unlock()
+		time.Sleep(time.Until(last.Add(contract.ShareUse - time.Second)))
+		cut.Store(true)
+		since := time.Now()
+		other := startWorker(rps, 2*rps, temporal, atOnce)
+		time.Sleep(30 * time.Second)
+		require.NotZero(t, w.since(last.Add(contract.ShareUse+contract.SendWithin-time.Second)), "calls that connected slowly")
+		require.NotZero(t, other.since(since))
+		w.stop()
+		other.stop()
+		time.Sleep(time.Hour)
+		require.LessOrEqual(t, most(merge(w, other)), rps)
+	})
+}
+
 // The share's time counts from before it was asked for: an answer that took 2 s
 // leaves 8 s of it, and one that took longer than a request may is not used.
 func TestTheTTLCountsFromBeforeTheRequest(t *testing.T) {

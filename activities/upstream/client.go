@@ -22,6 +22,8 @@ type Client struct {
 	headers http.Header
 	version versionSource
 	tls     error // why there can be no connection
+
+	sendWithin time.Duration // contract.SendWithin, less in tests
 }
 
 // New returns a Client for a valid cfg. It makes no connection. The usual proxy
@@ -41,6 +43,8 @@ func New(cfg Config) *Client {
 		headers: headers,
 		version: version,
 		tls:     err,
+
+		sendWithin: contract.SendWithin,
 		http: &http.Client{
 			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment,
@@ -89,6 +93,8 @@ func (c *Client) Fetch(ctx context.Context, account string) (Response, error) {
 }
 
 func (c *Client) fetch(ctx context.Context, account string) (Response, error) {
+	ctx, stop := sendWithin(ctx, c.sendWithin)
+	defer stop()
 	if c.tls != nil {
 		return Response{}, &Error{Class: contract.ClassTransient, Reason: "TLS files cannot be read", Err: c.tls}
 	}
@@ -97,6 +103,9 @@ func (c *Client) fetch(ctx context.Context, account string) (Response, error) {
 		return Response{}, &Error{Class: contract.ClassTransient, Reason: err.Error(), Err: err}
 	}
 	res, err := c.http.Do(req)
+	if err != nil && errors.Is(context.Cause(ctx), errUnsent) {
+		return Response{}, &Error{Class: contract.ClassTransient, Reason: errUnsent.Error(), Err: errUnsent}
+	}
 	if err != nil {
 		return Response{}, transportError(err, "no answer")
 	}

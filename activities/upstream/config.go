@@ -17,7 +17,8 @@ const (
 // Config holds the settings of a [Client].
 type Config struct {
 	URL URL `env:"UPSTREAM_URL" help:"URL of one account in the system of record, with {account} where its key goes; required."`
-	// Timeout bounds a call from dialling to the body's last byte.
+	// Timeout bounds a call from dialling to the body's last byte. Until its request
+	// is written it has contract.SendWithin, if that is less.
 	Timeout time.Duration `env:"UPSTREAM_TIMEOUT" help:"Longest time for one upstream call, connecting and reading included."`
 	// MaxBytes counts the body after decompression.
 	MaxBytes config.Bytes `env:"UPSTREAM_MAX_BYTES" help:"Largest upstream response body; a larger one is refused."`
