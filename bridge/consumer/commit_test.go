@@ -31,6 +31,7 @@ func TestCommitsTheContiguousPrefixAndTheNextOwnerSkipsTheRest(t *testing.T) {
 		b := k.start(k.config("one"))
 		k.until("the rest submitted", func() bool { return len(b.sink.all()) == 5 && b.counts.get("bridge.skipped_completed") == 3 })
 		require.Equal(t, []string{"0:2", "0:3", "0:4", "0:7", "0:8"}, b.sink.accounts())
+		require.Equal(t, 5, b.Status().BufferRecords, "what is skipped takes no room")
 		for _, c := range b.sink.all() {
 			c.Assignment.Done(c.Position)
 		}
@@ -61,7 +62,6 @@ func TestFailedCommitsAreNeitherLostNorReplayed(t *testing.T) {
 	for name, err := range map[string]*kerr.Error{
 		"per partition": kerr.UnknownServerError,
 		"retriable":     kerr.CoordinatorLoadInProgress,
-		"metadata":      kerr.OffsetMetadataTooLarge,
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, k *kafka) {
@@ -89,6 +89,35 @@ func TestFailedCommitsAreNeitherLostNorReplayed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A broker that takes no metadata of ours gets commits without.
+func TestRefusedMetadataHoldsUpNoCommit(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		k.fill("one", 1, 3)
+		a := k.start(k.config("one"))
+		k.until("all submitted", func() bool { return len(a.sink.all()) == 3 })
+		k.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			k.cluster.KeepControl()
+			sent := req.(*kmsg.OffsetCommitRequest).Topics[0]
+			if *sent.Partitions[0].Metadata == "" {
+				return nil, nil, false
+			}
+			p := kmsg.NewOffsetCommitResponseTopicPartition()
+			p.Partition, p.ErrorCode = sent.Partitions[0].Partition, kerr.OffsetMetadataTooLarge.Code
+			topic := kmsg.NewOffsetCommitResponseTopic()
+			topic.Topic, topic.TopicID, topic.Partitions = sent.Topic, sent.TopicID, append(topic.Partitions, p)
+			resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+			resp.Topics = append(resp.Topics, topic)
+			return resp, nil, true
+		})
+		for _, c := range a.sink.all() {
+			c.Assignment.Done(c.Position)
+		}
+		k.untilCommitted("one", 0, 3)
+		require.Empty(t, k.committed("one", 0).Metadata)
+		a.stop()
+	})
 }
 
 func TestFencedInstanceEndsRun(t *testing.T) {

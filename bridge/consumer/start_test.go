@@ -117,6 +117,29 @@ func TestRecreatedTopicInheritsNothing(t *testing.T) {
 	})
 }
 
+// With KAFKA_TOPIC_RECREATED=stop the commits of the old topic stay as they are:
+// they are what stops the next process too.
+func TestRecreatedTopicThatIsRefusedKeepsItsCommits(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		k.fill("one", 1, 9)
+		word := ledger.Metadata{TopicID: k.cluster.TopicInfo("four").TopicID, Watermark: 6, Partitions: 1}.Encode()
+		commit := kadm.Offsets{}
+		commit.Add(kadm.Offset{Topic: "one", Partition: 0, At: 6, LeaderEpoch: -1, Metadata: word})
+		require.NoError(t, kadm.NewClient(k.client).CommitAllOffsets(t.Context(), "group", commit))
+		s := k.config("one")
+		s.Recreated = RecreatedStop
+		for range 2 {
+			m := k.start(s)
+			k.until("stopped", func() bool { return m.Status().StoppedPartitions == 1 })
+			time.Sleep(5 * time.Second)
+			m.stop()
+			require.Empty(t, m.sink.all())
+			require.EqualValues(t, 6, k.committed("one", 0).At)
+			require.Equal(t, word, k.committed("one", 0).Metadata)
+		}
+	})
+}
+
 // Offsets that somebody sets by hand, and metadata of other programs.
 func TestForeignCommitsAreTakenAsTheyAre(t *testing.T) {
 	for name, metadata := range map[string]string{
