@@ -71,7 +71,7 @@ func (d directory) Fetch(ctx context.Context, account string) (upstream.Response
 type table struct {
 	mu   sync.Mutex
 	rows map[string]store.Row
-	log  map[string]contract.Outcome // by account, sync and attempt
+	log  map[string]contract.Outcome // by account, sync, attempt and call
 }
 
 func (t *table) Read(_ context.Context, account string) (store.Row, error) {
@@ -84,13 +84,13 @@ func (t *table) Read(_ context.Context, account string) (store.Row, error) {
 func (t *table) Write(_ context.Context, s store.Sync) (contract.Outcome, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key := s.Account + "\x00" + s.SyncID + "\x00" + fmt.Sprint(s.Attempt)
+	key := s.Account + "\x00" + s.SyncID + "\x00" + fmt.Sprint(s.Attempt, s.CalledAt.UnixNano())
 	if outcome, done := t.log[key]; done {
 		return outcome, nil
 	}
 	row, outcome := t.rows[s.Account], contract.OutcomeWritten
 	switch {
-	case row.CalledAt.After(s.CalledAt):
+	case row.CalledAt.After(s.CalledAt), !s.Deleted && s.Version.OlderThan(row.Version):
 		outcome = contract.OutcomeFenced
 	case s.Deleted:
 		outcome = contract.OutcomeDeleted
