@@ -23,6 +23,7 @@ import (
 	"github.com/quiesce-io/quiesce/activities/store"
 	"github.com/quiesce-io/quiesce/activities/upstream"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
+	"github.com/quiesce-io/quiesce/workflows/allot"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -68,7 +69,32 @@ func newFixture(t *testing.T) *fixture {
 }
 
 func (f *fixture) budget(rps int) {
-	f.health = health.NewMonitor(budget.NewLimiter(budget.Config{UpstreamRPS: rps}, f.metrics), discard())
+	fleet := budget.NewFleet(budget.Config{UpstreamRPS: rps}, &granter{state: allot.New(time.Now().Add(-contract.ShareTTL))}, f.metrics, discard())
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = fleet.Run(ctx) })
+	f.Cleanup(func() { cancel(); wg.Wait() })
+	if rps > 0 {
+		p, err := fleet.Acquire(ctx) // the first share is there
+		require.NoError(f, err)
+		p.Release()
+	}
+	f.health = health.NewMonitor(fleet, discard())
+}
+
+// granter is the budget's workflow, for one worker that always gets all.
+type granter struct {
+	mu    sync.Mutex
+	state *contract.BudgetState
+}
+
+func (g *granter) Renew(_ context.Context, r contract.ShareRequest) (contract.Share, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.state.Breaker.Open {
+		r.Demand = budget.MaxRPS
+	}
+	return allot.Renew(g.state, time.Now(), r)
 }
 
 func discard() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }

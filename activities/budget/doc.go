@@ -6,7 +6,7 @@
 //	             │  └─Start after MaxPermitAge, or after an outage began: ErrStale ─▶ free
 //	             └─Release ─▶ free
 //
-// [Limiter] keeps a limit within a process. It keeps a sliding log: a call that
+// Within a process a sliding log (type limiter) keeps the limit: a call that
 // was sent counts from the moment it was sent, and a permit that is held or
 // started counts as if it were sent right now, because it may be. So whatever
 // the delays between the three steps, no sliding second ever holds more than

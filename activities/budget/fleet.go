@@ -48,9 +48,9 @@ type Granter interface {
 //     asked for, and replaced by nothing but the answer to a later request. Run
 //     has one request under way at a time, and gives up on it for good.
 //   - A request says what is held, which only an answer can raise.
-//   - The [Limiter] never exceeds the share that is in force.
+//   - The limiter never exceeds the share that is in force.
 type Fleet struct {
-	limiter *Limiter
+	limiter *limiter
 	granter Granter
 	rps     int
 	worker  string
@@ -59,13 +59,13 @@ type Fleet struct {
 	log     *slog.Logger
 	wake    chan struct{} // capacity 1: askAt has moved
 
-	// turning makes what is decided about the Limiter and done to it one step.
+	// turning makes what is decided about the limiter and done to it one step.
 	// Without it an answer that granted a share could be applied after a
 	// Suspend that came while it was being looked at.
 	turning sync.Mutex
 
-	// mu is never held while the Limiter is called, nor while waiting for
-	// turning: the Limiter's hooks take it.
+	// mu is never held while the limiter is called, nor while waiting for
+	// turning: the limiter's hooks take it.
 	mu          sync.Mutex
 	seq         int64
 	askAt       time.Time // when to ask next
@@ -90,7 +90,7 @@ func NewFleet(cfg Config, granter Granter, metrics telemetry.Metrics, log *slog.
 		host = "unknown"
 	}
 	f := &Fleet{
-		limiter: &Limiter{metrics: metrics, grant: grant{left: -1}},
+		limiter: &limiter{metrics: metrics},
 		granter: granter, rps: cfg.UpstreamRPS,
 		worker:  fmt.Sprintf("%d@%.48s-%08x", os.Getpid(), host, rand.Uint32()),
 		started: time.Now(), metrics: metrics, log: log, wake: make(chan struct{}, 1),

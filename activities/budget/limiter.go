@@ -29,25 +29,21 @@ const (
 	maxPause = time.Minute
 	// defaultPause is taken where upstream did not say for how long.
 	defaultPause = time.Second
-
-	// probeEvery is the time between two probes of a Limiter that nobody grants
-	// them to.
-	probeEvery = 5 * time.Second
 )
 
-// Limiter is a [Budget] for one process: never more call starts in any sliding
-// second than the limit that was in force, at least 95% of it when there is
-// always somebody waiting. The zero value is not usable; take [NewLimiter].
+// limiter keeps a share: never more call starts in any sliding second than the
+// limit that was in force, at least 95% of it when there is always somebody waiting.
+// It begins without a grant.
 //
-// The limit may change while calls are under way. The Limiter counts the calls
-// that may fall into a window that ends now or later: those sent in the last
-// window, and those with a permit that are not sent yet. It gives a permit only
-// while that count is below the limit of this moment. So a lower limit holds for
+// The limit may change while calls are under way. What counts are the calls that
+// may fall into a window that ends now or later: those sent in the last window, and
+// those with a permit that are not sent yet. A permit is given only while that count
+// is below the limit of this moment. So a lower limit holds for
 // new permits at once, and what had been permitted under the old one is never
 // more than it allowed.
-type Limiter struct {
+type limiter struct {
 	metrics telemetry.Metrics
-	// Hooks of a [Fleet], called without a lock; nil: nobody's.
+	// Hooks of the [Fleet], called without a lock; nil in tests.
 	waiting   func(demand int)               // somebody has to wait
 	throttled func(retryAfter time.Duration) // upstream asked for fewer calls
 
@@ -62,9 +58,7 @@ type Limiter struct {
 	pausedUntil time.Time // upstream asked for it
 	heldUntil   time.Time // see Suspect
 	outage      Outage
-	era         int       // grows as an outage begins; older permits are void
-	probeAt     time.Time // the next probe of its own; only with ownProbes
-	ownProbes   bool
+	era         int // grows as an outage begins; older permits are void
 	demand      demand
 }
 
@@ -80,17 +74,8 @@ type waiter struct {
 	granted chan *permit // capacity 1: a grant never waits for its receiver
 }
 
-// NewLimiter returns a Limiter of cfg.UpstreamRPS calls a second. It starts no
-// goroutine.
-func NewLimiter(cfg Config, metrics telemetry.Metrics) *Limiter {
-	l := &Limiter{metrics: metrics, grant: grant{limit: cfg.UpstreamRPS, left: -1}, ownProbes: true}
-	metrics.Gauge("upstream.breaker", 0)
-	metrics.Gauge("budget.limit", float64(cfg.UpstreamRPS))
-	return l
-}
-
-// Acquire implements [Budget].
-func (l *Limiter) Acquire(ctx context.Context) (Permit, error) {
+// Acquire is [Budget.Acquire].
+func (l *limiter) Acquire(ctx context.Context) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoPermit, err)
 	}
@@ -128,7 +113,7 @@ func (l *Limiter) Acquire(ctx context.Context) (Permit, error) {
 
 // serve grants what may be granted and sets the timer for what comes next.
 // The caller holds mu.
-func (l *Limiter) serve() {
+func (l *limiter) serve() {
 	now := time.Now()
 	l.forget(now)
 	l.demand.see(now, l.open+len(l.sent)+l.waiters.Len())
@@ -138,9 +123,6 @@ func (l *Limiter) serve() {
 		l.open++
 		if l.grant.left > 0 {
 			l.grant.left--
-		}
-		if l.outage.Open {
-			l.probeAt = now.Add(probeEvery)
 		}
 		if least := now.Add(-early); l.next.Before(least) {
 			l.next = least
@@ -170,25 +152,22 @@ func (l *Limiter) serve() {
 }
 
 // forget drops the calls that no window from now on can hold.
-func (l *Limiter) forget(now time.Time) {
+func (l *limiter) forget(now time.Time) {
 	for len(l.sent) > 0 && now.Sub(l.sent[0]) >= window {
 		l.sent = l.sent[1:]
 	}
 }
 
 // may reports whether one more permit may be given now.
-func (l *Limiter) may(now time.Time) bool {
-	switch {
-	case now.Before(l.pausedUntil), now.Before(l.heldUntil), now.Before(l.next), l.grant.ended(now), l.grant.left == 0:
-		return false
-	case l.outage.Open && l.ownProbes && now.Before(l.probeAt):
+func (l *limiter) may(now time.Time) bool {
+	if now.Before(l.pausedUntil) || now.Before(l.heldUntil) || now.Before(l.next) || l.grant.ended(now) || l.grant.left == 0 {
 		return false
 	}
 	return l.open+len(l.sent) < l.grant.limit
 }
 
 // short reports whether it takes a greater limit to serve those who wait sooner.
-func (l *Limiter) short(now time.Time) bool {
+func (l *limiter) short(now time.Time) bool {
 	return l.waiters.Len() > 0 && (l.grant.ended(now) || l.open+len(l.sent) >= l.grant.limit)
 }
 
@@ -197,7 +176,7 @@ func (g grant) ended(now time.Time) bool { return !g.until.IsZero() && elapsed(g
 func (g grant) spacing() time.Duration { return evenly / time.Duration(max(1, g.limit)) }
 
 // due returns when the next permit can be given by the passing of time alone.
-func (l *Limiter) due(now time.Time) (time.Time, bool) {
+func (l *limiter) due(now time.Time) (time.Time, bool) {
 	if l.grant.limit == 0 || l.grant.left == 0 || l.grant.ended(now) {
 		return time.Time{}, false
 	}
@@ -206,9 +185,6 @@ func (l *Limiter) due(now time.Time) (time.Time, bool) {
 		if t.After(due) {
 			due = t
 		}
-	}
-	if l.outage.Open && l.ownProbes && l.probeAt.After(due) {
-		due = l.probeAt
 	}
 	if excess := l.open + len(l.sent) - l.grant.limit; excess >= 0 {
 		if excess >= len(l.sent) {
@@ -221,30 +197,8 @@ func (l *Limiter) due(now time.Time) (time.Time, bool) {
 	return due, true
 }
 
-// Suspect implements [Budget]. A Limiter on its own has nobody to ask.
-func (l *Limiter) Suspect() {}
-
-// Suspend implements [Budget].
-func (l *Limiter) Suspend(cause string, _ time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.outage.Open {
-		l.probeAt = time.Now().Add(probeEvery)
-	}
-	l.setOutage(true, cause)
-	l.serve()
-}
-
-// Resume implements [Budget].
-func (l *Limiter) Resume(time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.setOutage(false, "")
-	l.serve()
-}
-
-// Outage implements [Budget].
-func (l *Limiter) Outage() Outage {
+// Outage is [Budget.Outage].
+func (l *limiter) Outage() Outage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.outage
@@ -252,7 +206,7 @@ func (l *Limiter) Outage() Outage {
 
 // setOutage turns the breaker, or brings its cause up to date; turned says
 // which. The caller holds mu.
-func (l *Limiter) setOutage(open bool, cause string) (turned bool) {
+func (l *limiter) setOutage(open bool, cause string) (turned bool) {
 	if open == l.outage.Open {
 		l.outage.Cause = cause
 		return false
@@ -269,7 +223,7 @@ func (l *Limiter) setOutage(open bool, cause string) (turned bool) {
 }
 
 // pause gives no permits until retryAfter has passed.
-func (l *Limiter) pause(retryAfter time.Duration) {
+func (l *limiter) pause(retryAfter time.Duration) {
 	if retryAfter <= 0 {
 		retryAfter = defaultPause
 	}

@@ -14,7 +14,12 @@ import (
 	"github.com/quiesce-io/quiesce/internal/telemetry"
 )
 
-func newLimiter(rate int) *Limiter { return NewLimiter(Config{UpstreamRPS: rate}, telemetry.Discard) }
+// newLimiter returns one with a share that does not end.
+func newLimiter(rate int) *limiter {
+	l := &limiter{metrics: telemetry.Discard}
+	l.share(grant{limit: rate, left: -1}, false, "")
+	return l
+}
 
 // most returns the greatest number of instants in any half-open second.
 func most(sent []time.Time) int {
@@ -28,7 +33,7 @@ func most(sent []time.Time) int {
 	return n
 }
 
-func send(t require.TestingT, l *Limiter) {
+func send(t require.TestingT, l *limiter) {
 	p, err := l.Acquire(context.Background())
 	require.NoError(t, err)
 	require.NoError(t, p.Start())

@@ -13,11 +13,11 @@ const (
 	ended // stale or released
 )
 
-// permit is one slot of a [Limiter]. Its fields are guarded by the Limiter's mu.
+// permit is one slot of a limiter. Its fields are guarded by the limiter's mu.
 type permit struct {
-	limiter *Limiter
+	limiter *limiter
 	at      time.Time // granted
-	era     int       // the Limiter's at that time
+	era     int       // the limiter's at that time
 	grant   int       // the ID of the grant it came from
 	state   permitState
 }
@@ -66,7 +66,7 @@ func (p *permit) Release() {
 	p.release()
 }
 
-// release frees a held slot; the caller holds the Limiter's mu.
+// release frees a held slot; the caller holds the limiter's mu.
 func (p *permit) release() {
 	if p.state != held {
 		return
@@ -77,9 +77,6 @@ func (p *permit) release() {
 	l.next = time.Time{}
 	if p.grant == l.grant.id && l.grant.left >= 0 {
 		l.grant.left++ // a probe that was not used
-	}
-	if l.outage.Open && l.ownProbes {
-		l.probeAt = time.Now()
 	}
 	l.serve()
 }

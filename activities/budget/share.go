@@ -4,7 +4,7 @@ import "time"
 
 // share replaces the grant in force and what is known of an outage. Its limit
 // holds for new permits from now on.
-func (l *Limiter) share(g grant, open bool, cause string) (turned bool) {
+func (l *limiter) share(g grant, open bool, cause string) (turned bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g.id = l.grant.id + 1
@@ -18,14 +18,14 @@ func (l *Limiter) share(g grant, open bool, cause string) (turned bool) {
 }
 
 // hold gives no permits until t; a zero t ends it.
-func (l *Limiter) hold(t time.Time) {
+func (l *limiter) hold(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.heldUntil = t
 	l.serve()
 }
 
-// usage is what a report to the budget says of a Limiter.
+// usage is what a report to the budget says of a limiter.
 type usage struct {
 	// held is the most calls that may turn out to have started in a sliding
 	// second ending now or later, under the present grant.
@@ -34,7 +34,7 @@ type usage struct {
 	demand int
 }
 
-func (l *Limiter) usage() usage {
+func (l *limiter) usage() usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()

@@ -121,7 +121,7 @@ func TestAShareEnds(t *testing.T) {
 
 func TestAProbeIsOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Limiter{metrics: newLimiter(0).metrics, grant: grant{left: -1}}
+		l := newLimiter(0)
 		l.share(grant{limit: 1, left: 1}, true, "500 for everybody")
 		p, err := l.Acquire(t.Context())
 		require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestAnOutageVoidsPermitsInHand(t *testing.T) {
 		l := newLimiter(5)
 		p, err := l.Acquire(t.Context())
 		require.NoError(t, err)
-		l.Suspend("500 for everybody", time.Time{})
+		l.share(grant{left: -1}, true, "500 for everybody")
 		require.ErrorIs(t, p.Start(), ErrStale)
 	})
 }

@@ -1,8 +1,6 @@
 package health
 
 import (
-	"io"
-	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -32,7 +30,7 @@ func (t *told) Outage() budget.Outage { return t.outage }
 
 func TestTheBudgetIsToldWhatIsFoundOut(t *testing.T) {
 	b := new(told)
-	m := NewMonitor(b, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	m := NewMonitor(b, quiet)
 	open(m)
 	require.Equal(t, append(slices.Repeat([]string{"suspect"}, openAfter-suspectAfter), "suspend: 401 for everybody"), b.log)
 	m.Succeeded("a", time.Unix(1, 0))
@@ -44,7 +42,7 @@ func TestTheBudgetIsToldWhatIsFoundOut(t *testing.T) {
 func TestAnOutageThatOthersEndedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := new(told)
-		m := NewMonitor(b, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		m := NewMonitor(b, quiet)
 		b.outage = budget.Outage{Open: true, Cause: "401 for everybody"}
 		open(m)
 		b.outage, b.log = budget.Outage{}, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,12 +19,26 @@ import (
 
 	"github.com/quiesce-io/quiesce/activities/budget"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
+	"github.com/quiesce-io/quiesce/workflows/allot"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
-func newMonitor(rps int) *Monitor {
-	limiter := budget.NewLimiter(budget.Config{UpstreamRPS: rps}, telemetry.Discard)
-	return NewMonitor(limiter, slog.New(slog.NewTextHandler(io.Discard, nil)))
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// newMonitor returns one whose budget nobody has granted anything.
+func newMonitor() *Monitor {
+	return NewMonitor(budget.NewFleet(budget.Config{}, nil, telemetry.Discard, quiet), quiet)
+}
+
+// granted returns a Monitor of a worker that is alone.
+func granted(t *testing.T, rps int) *Monitor {
+	granter := &fleet{random: rand.New(rand.NewPCG(1, 2)), budget: allot.New(time.Now().Add(-contract.ShareTTL))}
+	shares := budget.NewFleet(budget.Config{UpstreamRPS: rps}, granter, telemetry.Discard, quiet)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = shares.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return NewMonitor(shares, quiet)
 }
 
 // What calls failed with.
@@ -53,7 +68,7 @@ func open(m *Monitor) {
 // The constant-memory record answers like a full list of events.
 func TestChargedAgainstAList(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newMonitor(1)
+		m := newMonitor()
 		type success struct {
 			account string
 			at      time.Time
@@ -81,7 +96,7 @@ func TestChargedAgainstAList(t *testing.T) {
 }
 
 func TestThrottledIsChargedOnlyToOneWhoIsAlone(t *testing.T) {
-	m := newMonitor(1)
+	m := newMonitor()
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	m.Throttled("a", at(10))
 	m.Succeeded("b", at(11))
@@ -122,7 +137,7 @@ func TestOpensOnlyWhereNothingSucceeds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := newMonitor(1)
+				m := newMonitor()
 				for i, b := range c.calls {
 					if i > 0 {
 						time.Sleep(c.every)
@@ -140,19 +155,22 @@ func TestOpensOnlyWhereNothingSucceeds(t *testing.T) {
 }
 
 func TestCause(t *testing.T) {
-	m := newMonitor(1)
+	m := newMonitor()
 	open(m)
 	require.Equal(t, "401 for everybody", m.State().Cause)
 	require.False(t, m.State().Since.IsZero())
+
+	b := new(told)
+	m = NewMonitor(b, quiet)
+	open(m)
+	b.outage.Open = true
 	m.Failed("x", contract.FailedAttempt{Class: contract.ClassTransient, Reason: "timeout"})
-	require.Equal(t, "11 failures in a row, the latest: timeout", m.State().Cause)
-	m.Succeeded("x", time.Unix(1, 0))
-	require.Equal(t, State{}, m.State())
+	require.Equal(t, "suspend: 11 failures in a row, the latest: timeout", b.log[len(b.log)-1])
 }
 
 func TestOpenLetsOnlyProbesThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMonitor(1000)
+		m := granted(t, 1000)
 		open(m)
 		var calls atomic.Int32
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -181,7 +199,7 @@ func TestOpenLetsOnlyProbesThrough(t *testing.T) {
 
 func TestSuccessClosesAndWakesEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMonitor(1000)
+		m := granted(t, 1000)
 		open(m)
 		var wg sync.WaitGroup
 		start := time.Now()
@@ -194,7 +212,7 @@ func TestSuccessClosesAndWakesEverybody(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		require.LessOrEqual(t, time.Since(start), 6*time.Second)
+		require.LessOrEqual(t, time.Since(start), allot.ProbeEvery+2*time.Second)
 		require.False(t, m.State().Open)
 	})
 }
@@ -202,7 +220,7 @@ func TestSuccessClosesAndWakesEverybody(t *testing.T) {
 // Those who stand in the budget's queue when the breaker opens must not call.
 func TestOpeningReachesTheBudgetsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMonitor(1)
+		m := granted(t, 1)
 		require.NoError(t, call(t.Context(), m))
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
