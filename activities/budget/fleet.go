@@ -230,7 +230,7 @@ func (f *Fleet) answered(asked time.Time, r contract.ShareRequest, s contract.Sh
 		f.limiter.hold(time.Time{})
 	}
 	f.metrics.Gauge("budget.limit", float64(s.Limit))
-	f.metrics.Gauge("budget.leased", float64(s.Calls))
+	f.metrics.Gauge("budget.leased", float64(s.Calls)) // this worker's part; s.Leased is the fleet's sum
 }
 
 // leave gives the share back.

@@ -18,8 +18,8 @@ const (
 	recovery = 30 * time.Second
 	// maxPause caps what a single Retry-After can do to everybody.
 	maxPause = time.Minute
-	// streak is how close together decreases belong to one trouble.
-	streak = 10 * time.Second
+	// trouble is within what time decreases, and an outage after them, are one.
+	trouble = 10 * time.Second
 	// reckoning is by how much two workers may differ in what they take for
 	// Temporal's time: each learns it as an attempt begins, a little late.
 	reckoning = 250 * time.Millisecond
@@ -34,7 +34,7 @@ func throttle(s *contract.BudgetState, now time.Time, r contract.ShareRequest) {
 	if r.Throttled == 0 || budget == 0 || s.Breaker.Open || now.Sub(s.DecreasedAt) < decreaseEvery {
 		return
 	}
-	if now.Sub(s.DecreasedAt) > streak {
+	if now.Sub(s.DecreasedAt) > trouble {
 		s.AllowedBefore = s.Allowed
 	}
 	s.Allowed = max(s.Allowed/2, 1/float64(budget))
@@ -84,7 +84,7 @@ func turn(s *contract.BudgetState, now time.Time, w *contract.BudgetWorker, even
 func shut(s *contract.BudgetState, now time.Time) {
 	// Demands for fewer calls right before an outage were its first signs (503),
 	// and say nothing about the rate that upstream bears once it is back.
-	if s.Breaker.Since.Sub(s.DecreasedAt) < streak {
+	if s.Breaker.Since.Sub(s.DecreasedAt) < trouble {
 		s.Allowed = max(s.Allowed, s.AllowedBefore)
 	}
 	s.Breaker, s.NextProbe = contract.Breaker{Epoch: s.Breaker.Epoch + 1}, time.Time{}

@@ -106,7 +106,8 @@ type Share struct {
 	// Renew is how long to wait before asking again, unless there is news.
 	Renew Duration `json:"renew"`
 	// Limit is what holds for the fleet now, in calls per second; Leased is the
-	// sum of what all workers may be using.
+	// sum of what all workers may be using. (Metric budget.leased is Calls: summed
+	// over workers it comes to about this.)
 	Limit  int `json:"limit"`
 	Leased int `json:"leased"`
 	// Breaker is the fleet's, or what holds for this worker alone: see
