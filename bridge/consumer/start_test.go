@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -171,6 +172,36 @@ func TestForeignCommitsAreTakenAsTheyAre(t *testing.T) {
 	}
 }
 
+// failFetchOnce lets the next answer about all of the group's commits have an
+// error for partition 0 of a topic, and for the others a commit at 0.
+func (k *kafka) failFetchOnce(name, metadata string, partitions int32) *atomic.Bool {
+	failed := new(atomic.Bool)
+	k.cluster.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.cluster.KeepControl()
+		r := req.(*kmsg.OffsetFetchRequest)
+		if failed.Load() || r.Groups[0].Topics != nil { // the latter is the client's own
+			return nil, nil, false
+		}
+		failed.Store(true)
+		topic := kmsg.NewOffsetFetchResponseGroupTopic()
+		topic.Topic, topic.TopicID = name, k.cluster.TopicInfo(name).TopicID
+		for i := range partitions {
+			p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
+			p.Partition, p.Metadata = i, &metadata
+			if i == 0 {
+				p.Offset, p.Metadata, p.ErrorCode = -1, nil, kerr.UnstableOffsetCommit.Code
+			}
+			topic.Partitions = append(topic.Partitions, p)
+		}
+		group := kmsg.NewOffsetFetchResponseGroup()
+		group.Group, group.Topics = r.Groups[0].Group, append(group.Topics, topic)
+		resp := r.ResponseKind().(*kmsg.OffsetFetchResponse)
+		resp.Groups = append(resp.Groups, group)
+		return resp, nil, true
+	})
+	return failed
+}
+
 // A commit that cannot be read is not the same as none: with KAFKA_START=latest
 // what it had not covered would be lost.
 func TestCommitsThatCannotBeReadAreNotTakenForNone(t *testing.T) {
@@ -182,37 +213,33 @@ func TestCommitsThatCannotBeReadAreNotTakenForNone(t *testing.T) {
 		first.stop()
 		word := k.committed("four", 0).Metadata
 		k.fill("four", 4, 10)
-		failed := false
-		k.cluster.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
-			k.cluster.KeepControl()
-			r := req.(*kmsg.OffsetFetchRequest)
-			if failed || r.Groups[0].Topics != nil {
-				return nil, nil, false // the client's own
-			}
-			failed = true
-			topic := kmsg.NewOffsetFetchResponseGroupTopic()
-			topic.Topic, topic.TopicID = "four", k.cluster.TopicInfo("four").TopicID
-			for i := range int32(4) {
-				p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
-				p.Partition, p.Metadata = i, &word
-				if i == 0 {
-					p.Offset, p.Metadata, p.ErrorCode = -1, nil, kerr.UnstableOffsetCommit.Code
-				}
-				topic.Partitions = append(topic.Partitions, p)
-			}
-			group := kmsg.NewOffsetFetchResponseGroup()
-			group.Group, group.Topics = "group", append(group.Topics, topic)
-			resp := r.ResponseKind().(*kmsg.OffsetFetchResponse)
-			resp.Groups = append(resp.Groups, group)
-			return resp, nil, true
-		})
+		failed := k.failFetchOnce("four", word, 4)
 		m := k.start(s)
 		for p := range int32(4) {
 			k.untilCommitted("four", p, 10)
 		}
-		require.True(t, failed)
+		require.True(t, failed.Load())
 		require.Len(t, m.sink.all(), 40)
 		m.stop()
+	})
+}
+
+// Nor does one keep word of a topic that was created anew from being left.
+func TestWordOfARecreatedTopicIsLeftAtTheSecondTry(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		s := k.config("one")
+		s.Start = StartLatest
+		a := k.start(s)
+		a.untilAssigned(1)
+		require.NoError(t, k.cluster.DeleteTopic("one"))
+		require.NoError(t, k.cluster.CreateTopic("one", 1, nil))
+		failed := k.failFetchOnce("one", "", 1)
+		k.until("ended", a.hasEnded)
+		require.ErrorContains(t, a.err, "deleted and created again")
+		require.True(t, failed.Load())
+		word, err := ledger.Decode(k.committed("one", 0).Metadata)
+		require.NoError(t, err)
+		require.EqualValues(t, k.cluster.TopicInfo("one").TopicID, word.TopicID)
 	})
 }
 
