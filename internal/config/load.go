@@ -151,14 +151,8 @@ func (s *Set) Load(args []string, lookup func(string) (string, bool)) error {
 		case errors.Is(err, flag.ErrHelp):
 			return err
 		case err != nil:
-			unknown, fault := s.fault(err)
-			faults = append(faults, fault)
+			faults = append(faults, s.unknown(err))
 			s.restore(args[:len(args)-len(rest)])
-			// What follows a flag that is not there is most likely its value, maybe
-			// a secret: it must not be printed as an argument nobody expected.
-			if unknown && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !strings.Contains(args[len(args)-len(rest)-1], "=") {
-				rest = rest[1:]
-			}
 		case len(rest) == 0:
 			return errors.Join(faults...)
 		default:
@@ -181,25 +175,24 @@ func (s *Set) restore(parsed []string) {
 	}
 }
 
-// fault makes the flag package's error about a flag that is not there name the
-// one that was meant, and reports that it was about one; other errors it returns
-// as they are.
-func (s *Set) fault(err error) (unknown bool, fault error) {
+// unknown makes the flag package's error about a flag that is not there name the
+// one that was meant; other errors it returns as they are.
+func (s *Set) unknown(err error) error {
 	if value, ok := strings.CutSuffix(err.Error(), ": parse error"); ok {
-		return false, fmt.Errorf("%s: %s", strings.Replace(value, "for flag -", "for --", 1), reason(errors.New("parse error")))
+		return fmt.Errorf("%s: %s", strings.Replace(value, "for flag -", "for --", 1), reason(errors.New("parse error")))
 	}
 	name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !ok {
-		return false, err
+		return err
 	}
 	var known []string
 	s.Flags.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
 	if len(known) > 0 {
 		if nearest := nearest(name, known); slips(name, nearest) <= farthest {
-			return true, fmt.Errorf("there is no flag --%s; did you mean --%s?", name, nearest)
+			return fmt.Errorf("there is no flag --%s; did you mean --%s?", name, nearest)
 		}
 	}
-	return true, fmt.Errorf("there is no flag --%s; --help lists all", name)
+	return fmt.Errorf("there is no flag --%s; --help lists all", name)
 }
 
 func read(setting Setting, lookup func(string) (string, bool)) (string, bool, error) {

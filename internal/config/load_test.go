@@ -75,14 +75,6 @@ func TestLoadReportsEveryFault(t *testing.T) {
 	require.ErrorIs(t, err, flag.ErrHelp)
 }
 
-// What follows a misspelt flag may be a secret.
-func TestValueOfAMisspeltFlagIsNoArgument(t *testing.T) {
-	_, set, err := load(t, nil, "--tokn", "hush", "--nosuch=hush", "alice", "--toke", "--name", "x")
-	require.ErrorContains(t, err, "did you mean --token?")
-	require.NotContains(t, err.Error(), "hush")
-	require.Equal(t, []string{"alice"}, set.Args)
-}
-
 func TestFlagsMayFollowArguments(t *testing.T) {
 	s, set, err := load(t, nil, "alice", "--count", "9", "bob", "-on")
 	require.NoError(t, err)

@@ -105,7 +105,9 @@ func runIn(ctx context.Context, environ []string, binary string, args []string, 
 		return ExitOK
 	}
 	warnMisspelt(stderr, prefix(binary, command), environ)
-	err = errors.Join(err, command.arguments(set.Args))
+	if err == nil { // else nobody knows what is an argument and what a flag's value
+		err = command.arguments(set.Args)
+	}
 	if command.Validate != nil {
 		err = errors.Join(err, command.Validate())
 	}
