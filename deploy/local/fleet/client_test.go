@@ -127,8 +127,9 @@ func call(ctx context.Context, c clientConfig, account string, monitor *health.M
 		}
 		sent()
 		if ok {
-			monitor.Succeeded(account, time.Now())
+			monitor.Succeeded(account, started) // one machine: its clock is Temporal's
 		} else {
+			attempt.At = time.Now()
 			monitor.Failed(account, attempt)
 		}
 	}

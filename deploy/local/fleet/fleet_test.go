@@ -92,6 +92,7 @@ type fleet struct {
 	machine   *machine
 	status    atomic.Int32 // what upstream answers; 0: 200
 	half      atomic.Bool  // to half of the calls, as chance has it
+	expired   atomic.Bool  // 401 to calls below /alone
 	processes []*stack.Process
 	clients   int // in all processes
 	busy      int // of the clients
@@ -121,6 +122,8 @@ func newFleet(t *testing.T, rps int, fresh bool) *fleet {
 		f.mu.Unlock()
 		if status := f.status.Load(); status != 0 && !(f.half.Load() && rand.N(2) == 0) {
 			w.WriteHeader(int(status))
+		} else if r.URL.Path == "/alone" && f.expired.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})}
 	go upstream.Serve(server, listener) //nolint:errcheck // it ends by Close
@@ -431,6 +434,42 @@ func TestPartialOutage(t *testing.T) {
 			f.neverOver()
 		})
 	}
+}
+
+// TestOneWorkersTrouble: one process of three gets 401, for a token of its own that
+// has expired, say. The others go on at the full budget, and it joins them again.
+func TestOneWorkersTrouble(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 40, false) // of which one is kept for the worker's probes
+	f.start(40)
+	f.start(40)
+	all := f.url
+	f.url += "/alone"
+	f.start(40)
+	f.url = all
+	f.flowing()
+	out := func() (for1, forAll bool) {
+		status, err := f.budget.Status(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range status.Workers {
+			for1 = for1 || w.Out != nil
+		}
+		return for1, status.Breaker.Open
+	}
+	f.expired.Store(true)
+	f.await(15*time.Second, func() bool { for1, forAll := out(); return for1 && !forAll }, "upstream is out for one worker alone")
+	time.Sleep(5 * time.Second) // the others take over its share
+	begin := time.Now()
+	time.Sleep(measure())
+	f.used("one worker of three alone has trouble", begin, time.Now())
+	if _, forAll := out(); forAll {
+		t.Error("upstream is out for all")
+	}
+	f.expired.Store(false)
+	f.await(20*time.Second, func() bool { for1, forAll := out(); return !for1 && !forAll }, "the worker is back")
+	f.neverOver()
 }
 
 // TestKilled: one of two processes is killed; its share is back within a TTL.
