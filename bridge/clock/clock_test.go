@@ -23,6 +23,7 @@ type temporal struct {
 	mu    sync.Mutex
 	ahead time.Duration
 	err   error
+	reads int
 }
 
 func (f *temporal) set(ahead time.Duration, err error) {
@@ -33,6 +34,7 @@ func (f *temporal) set(ahead time.Duration, err error) {
 
 func (f *temporal) ReadClock(context.Context, string, string) (run.ClockReading, error) {
 	f.mu.Lock()
+	f.reads++
 	ahead, err := f.ahead, f.err
 	f.mu.Unlock()
 	reading := run.ClockReading{Before: time.Now()}
@@ -94,6 +96,25 @@ func TestEventThatIsLaterThanNow(t *testing.T) {
 		require.Contains(t, c.String(), "ahead of Temporal's")
 		cancel()
 		require.NoError(t, <-done)
+	})
+}
+
+// TestManyLateEventsAreOneComparisonASecond has runs end all the time while the
+// clock is behind: a comparison is a run of its own, and a line in the log.
+func TestManyLateEventsAreOneComparisonASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &temporal{ahead: 15 * time.Second, takes: 20 * time.Millisecond}
+		c := clock.New(server, "w", time.Second, time.Second, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		for range 500 {
+			c.Saw(time.Now().Add(14 * time.Second))
+			time.Sleep(20 * time.Millisecond)
+		}
+		cancel()
+		require.NoError(t, <-done)
+		require.InDelta(t, 10, server.reads, 1)
 	})
 }
 

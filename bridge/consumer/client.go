@@ -70,8 +70,11 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 	case "SCRAM-SHA-512":
 		return scram.Auth{User: c.SASLUsername, Pass: password}.AsSha512Mechanism(), nil
 	case "OAUTHBEARER":
-		if _, err := c.token(context.Background()); err != nil {
-			return nil, err
+		// A command may have to wait for a service, which is no fault of the settings.
+		if c.OAuthTokenFile != "" {
+			if _, err := c.token(context.Background()); err != nil {
+				return nil, err
+			}
 		}
 		return oauth.Oauth(func(ctx context.Context) (oauth.Auth, error) {
 			token, err := c.token(ctx)

@@ -33,7 +33,7 @@ type Config struct {
 	SASLPassword  config.Secret `env:"KAFKA_SASL_PASSWORD" help:"Password for SASL."`
 
 	OAuthTokenFile    string `env:"KAFKA_OAUTH_TOKEN_FILE" help:"File that holds the token for OAUTHBEARER; read for each connection, so it may be replaced while the process runs."`
-	OAuthTokenCommand string `env:"KAFKA_OAUTH_TOKEN_COMMAND" help:"Command that prints the token for OAUTHBEARER, instead of a file: program and arguments, separated by spaces, without a shell; run for each connection, for 10s at most."`
+	OAuthTokenCommand string `env:"KAFKA_OAUTH_TOKEN_COMMAND" help:"Command that prints the token for OAUTHBEARER, instead of a file: program and arguments, separated by spaces, without a shell; run for each connection, for 10s at most. It is printed with the settings: let it read secrets from files."`
 
 	CommitInterval time.Duration `env:"COMMIT_INTERVAL" help:"How often offsets are committed."`
 	StartTimeout   time.Duration `env:"START_TIMEOUT" help:"How long to wait at start for brokers and topics before giving up."`

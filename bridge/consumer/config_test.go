@@ -63,6 +63,10 @@ func TestTokenOfACommand(t *testing.T) {
 		_, err = Config{OAuthTokenCommand: path}.token(t.Context())
 		require.EqualError(t, err, "KAFKA_OAUTH_TOKEN_COMMAND="+path+": "+want)
 	}
+	_, err = Config{OAuthTokenCommand: " ", OAuthTokenFile: "/nowhere/file"}.token(t.Context())
+	require.ErrorContains(t, err, "KAFKA_OAUTH_TOKEN_FILE", "a blank command is none")
+	_, err = Config{OAuthTokenCommand: "/nowhere/token s3cret"}.token(t.Context())
+	require.NotContains(t, err.Error(), "s3cret")
 	_, err = Config{OAuthTokenCommand: "/nowhere/token"}.token(t.Context())
 	require.ErrorContains(t, err, "KAFKA_OAUTH_TOKEN_COMMAND=/nowhere/token: ")
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/quiesce-io/quiesce/internal/config"
 )
 
 // where names the setting that says where the brokers are, with its value.
@@ -24,7 +26,10 @@ func (c *Consumer) who() string {
 
 // explain says why the brokers could not be used at start, and what to change.
 func (c *Consumer) explain(err error) error {
+	var fault config.Fault
 	switch {
+	case errors.As(err, &fault): // there was no token
+		return fault
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
 		return c.refused(err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):

@@ -84,11 +84,13 @@ func (c *Consumer) checkStart(ctx context.Context) error {
 		switch {
 		case err == nil:
 			if last = c.unusable(needed, infos); last == nil {
+				c.reach(nil)
 				return nil
 			}
 		case last == nil || !timedOut(err): // that time is up is the least of reasons
 			last = c.explain(err)
 		}
+		c.reach(last)
 		if !told && ctx.Err() == nil {
 			told = true
 			c.log.Warn("waiting for Kafka", "error", last)

@@ -111,17 +111,20 @@ func (c *Consumer) observeLoop(ctx context.Context) {
 			c.report()
 		case <-ends.C:
 			err := c.observe(ctx)
-			c.mu.Lock()
-			c.observed = err
-			c.mu.Unlock()
-			if err != nil && ctx.Err() == nil {
+			if ctx.Err() != nil {
+				return // it says nothing about the brokers
+			}
+			c.reach(err)
+			if err != nil {
 				c.log.Warn("end offsets", "error", err)
 			}
 			switch {
 			case err == nil:
 				refused = time.Time{}
 			case !errors.Is(err, kerr.SaslAuthenticationFailed):
-				// No answer says nothing about them.
+				if !refused.IsZero() { // no answer says nothing about them
+					refused = refused.Add(endInterval)
+				}
 			case refused.IsZero():
 				refused = time.Now()
 			case time.Since(refused) >= c.cfg.StartTimeout:
@@ -132,6 +135,12 @@ func (c *Consumer) observeLoop(ctx context.Context) {
 			return
 		}
 	}
+}
+
+func (c *Consumer) reach(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.observed = err
 }
 
 // Reached returns nil if the brokers answered when they were asked last.

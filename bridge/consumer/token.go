@@ -20,9 +20,9 @@ const tokenTimeout = 10 * time.Second
 func (c Config) token(ctx context.Context) (string, error) {
 	fault := config.Fault{Name: "KAFKA_OAUTH_TOKEN_FILE", Value: c.OAuthTokenFile}
 	read := func() ([]byte, error) { return os.ReadFile(c.OAuthTokenFile) }
-	if c.OAuthTokenCommand != "" {
-		fault = config.Fault{Name: "KAFKA_OAUTH_TOKEN_COMMAND", Value: c.OAuthTokenCommand}
-		read = func() ([]byte, error) { return output(ctx, strings.Fields(c.OAuthTokenCommand)) }
+	if words := strings.Fields(c.OAuthTokenCommand); len(words) > 0 {
+		fault = config.Fault{Name: "KAFKA_OAUTH_TOKEN_COMMAND", Value: words[0]} // its arguments may be secret
+		read = func() ([]byte, error) { return output(ctx, words) }
 	}
 	raw, err := read()
 	token := strings.TrimSpace(string(raw))

@@ -80,7 +80,10 @@ func (w *Watchdog) Loop(name string, lease time.Duration) (turn func()) {
 func (w *Watchdog) look() time.Time {
 	now := time.Now()
 	first := now.Add(w.Start)
-	gap := now.Sub(w.looked)
+	var gap time.Duration // none before the first look
+	if !w.looked.IsZero() {
+		gap = now.Sub(w.looked)
+	}
 	for _, l := range w.loops {
 		l.last.CompareAndSwap(nil, &first)
 		if last := l.last.Load(); gap > nap && l.forgave != last {

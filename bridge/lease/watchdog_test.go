@@ -62,6 +62,17 @@ func TestLoopsAreGivenTheTimeToStart(t *testing.T) {
 	})
 }
 
+// TestSuspensionBeforeTheFirstTurnIsForgiven, like any other.
+func TestSuspensionBeforeTheFirstTurnIsForgiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := lease.Watchdog{Start: 30 * time.Second}
+		w.Loop("poll", 15*time.Second)
+		require.NoError(t, w.Check())
+		time.Sleep(10 * time.Minute)
+		require.NoError(t, w.Check())
+	})
+}
+
 // TestSuspendedProcessIsNotStuck: nobody looked for an hour, and nobody turned.
 func TestSuspendedProcessIsNotStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

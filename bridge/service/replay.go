@@ -32,18 +32,8 @@ func (b *Bridge) replays(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	options, err := b.config.Kafka.Connection()
-	if err != nil {
-		return err
-	}
-	activity := &replay.Activity{
-		Accounts: &replay.Runs{
-			Client: b.runs, Pipeline: b.config.Common.Pipeline, Settings: b.config.Lease.Settings(b.config.Settle),
-		},
-		Kafka: &replay.Kafka{Options: append(options, b.deps.Kafka...), Intake: in}, Logger: b.deps.Logger,
-	}
 	for {
-		err := b.hostReplays(ctx, activity)
+		err := b.hostReplays(ctx, in)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -58,7 +48,17 @@ func (b *Bridge) replays(ctx context.Context) error {
 	}
 }
 
-func (b *Bridge) hostReplays(ctx context.Context, activity *replay.Activity) error {
+func (b *Bridge) hostReplays(ctx context.Context, in *intake.Intake) error {
+	options, err := b.config.Kafka.Connection() // its token may be had later
+	if err != nil {
+		return err
+	}
+	activity := &replay.Activity{
+		Accounts: &replay.Runs{
+			Client: b.runs, Pipeline: b.config.Common.Pipeline, Settings: b.config.Lease.Settings(b.config.Settle),
+		},
+		Kafka: &replay.Kafka{Options: append(options, b.deps.Kafka...), Intake: in}, Logger: b.deps.Logger,
+	}
 	fatal := make(chan error, 1) // the SDK reports one
 	host := worker.New(b.deps.Temporal, contract.ReplayTaskQueue(b.config.Common.Queue()), worker.Options{
 		DisableWorkflowWorker:              true,
