@@ -17,6 +17,10 @@ const (
 	parkedPriority = 5
 )
 
+// maxListed is how many covered ranges a run lists one by one. Merged ones say a
+// little more than was called for, if signals between them were lost.
+const maxListed = 200
+
 // discardWhenFenced: an order to discard that came during an attempt which was
 // fenced used to be lost.
 const discardWhenFenced = "discard-when-fenced"
@@ -206,7 +210,9 @@ func (r *accountRun) synced(ctx workflow.Context, result contract.SyncResult, se
 		r.replays = r.replays[len(served):] // drain only appends
 	}
 	covered, pending := contract.SplitAt(r.pending, result.CalledAt, result.Version, r.settle(), result.Through)
-	covered = contract.Compact(covered, pending) // there may be thousands, signalled during a long outage
+	if len(covered) > maxListed { // signalled during a long outage; else each stands for itself
+		covered = contract.Compact(covered, pending)
+	}
 	r.pending, r.failure = pending, nil
 	if r.nothingToDo() {
 		return contract.AccountSyncResult{

@@ -111,7 +111,7 @@ func (m *Monitor) Failed(account string, attempt contract.FailedAttempt) {
 	defer m.mu.Unlock()
 	open := m.budget.Outage().Open
 	if m.outage && !open {
-		m.ended() // another worker's probe succeeded
+		m.streak = streak{} // another worker's probe succeeded, or its success refuted a third one's proof
 	}
 	m.outage = open
 	if m.mixed > 0 {
@@ -132,13 +132,12 @@ func (m *Monitor) Failed(account string, attempt contract.FailedAttempt) {
 		lasts, suspect = 0, 0 // no accident, and not to be repeated: it can lock us out
 	}
 	switch {
-	case open, m.streak.calls >= calls && lasted >= lasts:
-		if !open {
-			m.log.Error("upstream fails for everybody", "cause", m.streak.cause())
-		}
+	case open: // the budget knows
+	case m.streak.calls >= calls && lasted >= lasts:
+		m.log.Error("upstream fails for everybody", "cause", m.streak.cause())
 		m.outage = true
 		m.budget.Suspend(m.streak.cause(), m.streak.since)
-	case m.streak.calls >= suspectAfter && lasted >= suspect && !open:
+	case m.streak.calls >= suspectAfter && lasted >= suspect:
 		m.budget.Suspect()
 	}
 }

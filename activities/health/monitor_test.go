@@ -164,8 +164,9 @@ func TestCause(t *testing.T) {
 	m = NewMonitor(b, quiet)
 	open(m)
 	b.outage.Open = true
+	before := len(b.log)
 	m.Failed("x", contract.FailedAttempt{Class: contract.ClassTransient, Reason: "timeout"})
-	require.Equal(t, "suspend: 11 failures in a row, the latest: timeout", b.log[len(b.log)-1])
+	require.Len(t, b.log, before, "the budget knows")
 }
 
 func TestOpenLetsOnlyProbesThrough(t *testing.T) {

@@ -303,6 +303,7 @@ func TestKeysInTheURLAreNotPrinted(t *testing.T) {
 		"https://h/v1?id={account}&key=s3cret&v=s3cret": "https://h/v1?id={account}&key=[redacted]&v=[redacted]",
 		"https://h/{account}?s3cret":                    "https://h/{account}?=[redacted]",
 		"https://u:s3cret@h/{account}?k=s3cret":         "https://u:xxxxx@h/%7Baccount%7D?k=[redacted]",
+		"https://u:s3%cret@h/{account}":                 "https://[redacted]@h/{account}",
 	} {
 		require.Equal(t, shown, template.String())
 		text, err := template.MarshalText()

@@ -23,6 +23,10 @@ func (u URL) String() string {
 	shown := string(u)
 	if parsed, err := url.Parse(shown); err == nil && parsed.User != nil {
 		shown = parsed.Redacted()
+	} else if scheme, rest, ok := strings.Cut(shown, "://"); ok && err != nil {
+		if at := strings.LastIndex(rest, "@"); at >= 0 { // part of what cannot be read may be a password
+			shown = scheme + "://[redacted]@" + rest[at+1:]
+		}
 	}
 	before, query, found := strings.Cut(shown, "?")
 	if !found {

@@ -27,6 +27,8 @@ const (
 	growing = 2 * time.Second
 	// leaving is how long the calls of a worker that left still count.
 	leaving = 2 * time.Second
+	// maxAge is the longest that a worker can have been running.
+	maxAge = 10 * 365 * 24 * time.Hour
 )
 
 // ErrSuperseded is returned by [Renew] for a request that was overtaken by a
@@ -49,7 +51,9 @@ func Renew(s *contract.BudgetState, now time.Time, r contract.ShareRequest) (con
 	if known && r.Seq <= s.Workers[i].Seq {
 		return contract.Share{}, ErrSuperseded
 	}
-	throttle(s, now, r)
+	if !known || s.Workers[i].Out == nil { // what the probes of one that is alone with its trouble meet says nothing of the rest
+		throttle(s, now, r)
+	}
 	if !known {
 		configure(s, now, r)
 		s.Workers = slices.Insert(s.Workers, i, contract.BudgetWorker{Worker: r.Worker})
@@ -164,7 +168,10 @@ func configure(s *contract.BudgetState, now time.Time, r contract.ShareRequest) 
 	if r.Age <= 0 && r.Started.Before(now) { // an older build
 		started = r.Started
 	}
-	if s.Configured >= 0 && !started.After(s.ConfiguredAt) {
+	if now.Sub(started) > maxAge {
+		started = now // it began before its machine had the date
+	}
+	if s.Configured >= 0 && !started.After(s.ConfiguredAt) && !s.ConfiguredAt.After(now) {
 		return
 	}
 	if s.Configured >= 0 && r.RPS != s.Configured {
@@ -188,14 +195,14 @@ func target(s *contract.BudgetState, now time.Time, worker string, limit int) in
 	wants := make([]want, 0, len(s.Workers))
 	for _, w := range s.Workers {
 		if now.Sub(w.SeenAt) < overdue {
-			demand := w.Demand
+			demand, holds := w.Demand, w.Lease
 			if w.Out != nil { // all that it can use is the probe, once that is due
 				demand = 0
 				if !now.Before(w.NextProbe) {
-					demand = min(w.Demand, 1)
+					demand, holds = min(w.Demand, 1), limit+1 // before those who hold all of a small limit
 				}
 			}
-			wants = append(wants, want{name: w.Worker, demand: demand, holds: w.Lease})
+			wants = append(wants, want{name: w.Worker, demand: demand, holds: holds})
 		}
 	}
 	fill(limit, wants)

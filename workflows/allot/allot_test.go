@@ -334,14 +334,6 @@ func TestOutage(t *testing.T) {
 // An opening is refuted by a call of another worker that began after the first
 // failure of its proof, whichever is told first. Nothing else refutes it.
 func TestAnOpeningIsRefutedByTheSuccessOfAnother(t *testing.T) {
-	began := func(at time.Time) func(*contract.ShareRequest) {
-		return func(r *contract.ShareRequest) { r.Succeeded = at }
-	}
-	opens := func(since time.Time, epoch int64) func(*contract.ShareRequest) {
-		return func(r *contract.ShareRequest) {
-			r.Breaker = &contract.BreakerEvent{Open: true, Cause: "401 for everybody", Since: since, Epoch: epoch}
-		}
-	}
 	for _, c := range []struct {
 		name    string
 		success time.Duration // of b, after a's first failure

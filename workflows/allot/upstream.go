@@ -57,8 +57,8 @@ func recoverAllowed(s *contract.BudgetState) {
 }
 
 // turn opens or closes the breaker on a worker's observation. One that was made
-// before the latest turn is ignored: a worker whose five failures precede the
-// probe that succeeded would open the breaker again.
+// before the latest turn is ignored: a worker whose failures precede the probe
+// that succeeded would open the breaker again.
 func turn(s *contract.BudgetState, now time.Time, w *contract.BudgetWorker, event *contract.BreakerEvent) {
 	if event == nil {
 		return
@@ -73,7 +73,11 @@ func turn(s *contract.BudgetState, now time.Time, w *contract.BudgetWorker, even
 		shut(s, now)
 		return
 	}
-	if w.Out == nil {
+	switch {
+	case w.Out != nil:
+	case refuted(s, w.Worker, event.Since): // at once, and no turn: another's proof of the same moment is not out of date by it
+		w.Out, w.NextProbe = alone(now, event.Cause), now.Add(ProbeEvery)
+	default:
 		s.Breaker = contract.Breaker{Open: true, Since: now, Cause: event.Cause, Epoch: s.Breaker.Epoch + 1}
 		s.NextProbe = now.Add(ProbeEvery)
 		s.OpenedBy, s.FailingSince = w.Worker, event.Since
@@ -103,22 +107,24 @@ func shut(s *contract.BudgetState, now time.Time) {
 // how it fared. So a fleet at work does not stop, and an outage is known as early
 // as ever.
 func refute(s *contract.BudgetState, now time.Time) {
-	if !s.Breaker.Open || s.FailingSince.IsZero() {
-		return
-	}
-	refuted := slices.ContainsFunc(s.Workers, func(w contract.BudgetWorker) bool {
-		return w.Worker != s.OpenedBy && w.Succeeded.After(s.FailingSince.Add(reckoning))
-	})
-	if !refuted {
+	if !s.Breaker.Open || !refuted(s, s.OpenedBy, s.FailingSince) {
 		return
 	}
 	if i, known := find(s, s.OpenedBy); known {
-		s.Workers[i].Out = &contract.Breaker{
-			Open: true, Since: s.Breaker.Since, Cause: "this worker alone: " + strings.TrimSuffix(s.Breaker.Cause, " for everybody"),
-		}
-		s.Workers[i].NextProbe = s.NextProbe
+		s.Workers[i].Out, s.Workers[i].NextProbe = alone(s.Breaker.Since, s.Breaker.Cause), s.NextProbe
 	}
 	shut(s, now)
+}
+
+// refuted reports whether a call of another worker began since, and succeeded.
+func refuted(s *contract.BudgetState, openedBy string, since time.Time) bool {
+	return !since.IsZero() && slices.ContainsFunc(s.Workers, func(w contract.BudgetWorker) bool {
+		return w.Worker != openedBy && w.Succeeded.After(since.Add(reckoning))
+	})
+}
+
+func alone(since time.Time, cause string) *contract.Breaker {
+	return &contract.Breaker{Open: true, Since: since, Cause: "this worker alone: " + strings.TrimSuffix(cause, " for everybody")}
 }
 
 // probes returns when the worker's next probe is due, nil if it needs none: the
