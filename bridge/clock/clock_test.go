@@ -86,6 +86,7 @@ func TestEventThatIsLaterThanNow(t *testing.T) {
 		c.Saw(time.Now())
 		require.False(t, c.Agrees(), "old events prove nothing")
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Equal(t, "this machine's clock is 14.9995s behind Temporal's", c.String(), "compared at once")
 		require.Contains(t, log.String(), "behind Temporal's; nothing is admitted")
 		server.set(0, nil)
