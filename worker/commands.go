@@ -76,6 +76,10 @@ func run(ctx context.Context, settings service.Config) error {
 		return process.Started(ctx, err)
 	}
 	defer spanner.Close()
+	// Not an error: accounts wait for an upstream that is out, at start as later on.
+	if err := http.Reach(ctx); err != nil && ctx.Err() == nil {
+		logger.Warn("upstream cannot be reached; accounts wait until it can", "at", "UPSTREAM_URL="+settings.Upstream.URL.String(), "error", err)
+	}
 	return service.New(settings, service.Deps{
 		Temporal: temporal, Upstream: http, Store: spanner, Logger: logger, Metrics: metrics,
 		Outside: []process.Dependency{

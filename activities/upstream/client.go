@@ -75,6 +75,32 @@ func (c *Client) Check() error {
 	return nil
 }
 
+// Reach connects to upstream, or to the proxy before it, and hangs up: nothing is
+// asked, so it costs no call. It takes UPSTREAM_TIMEOUT at most.
+func (c *Client) Reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.URL.For("any"), nil)
+	if err != nil {
+		return err
+	}
+	to := request.URL
+	if proxy, err := http.ProxyFromEnvironment(request); err != nil {
+		return err
+	} else if proxy != nil {
+		to = proxy
+	}
+	port := to.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[to.Scheme]
+	}
+	connection, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(to.Hostname(), port))
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
+
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

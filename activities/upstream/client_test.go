@@ -352,3 +352,14 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		require.Equal(t, ok, cfg.Validate() == nil, "%s: %v", url, cfg.Validate())
 	}
 }
+
+func TestReachMakesNoCall(t *testing.T) {
+	var calls atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
+	cfg := Default()
+	cfg.URL = URL(s.URL + "/accounts/{account}")
+	require.NoError(t, New(cfg).Reach(t.Context()))
+	require.Zero(t, calls.Load())
+	s.Close()
+	require.ErrorContains(t, New(cfg).Reach(t.Context()), "connection refused")
+}

@@ -225,3 +225,16 @@ func TestMisspeltVariable(t *testing.T) {
 		}
 	}
 }
+
+// TestUpstreamThatIsNotThereIsAWarning: accounts wait for it, at start as later on.
+func TestUpstreamThatIsNotThereIsAWarning(t *testing.T) {
+	t.Parallel()
+	const url = "UPSTREAM_URL=http://127.0.0.1:1/{account}"
+	r := start(t, "worker", append(slices.Clone(usual()), url)).awaitReady()
+	output, _ := r.Output()
+	for _, text := range []string{"upstream cannot be reached", url, "connection refused"} {
+		if !strings.Contains(output, text) {
+			t.Errorf("it does not say %q:\n%s", text, output)
+		}
+	}
+}
