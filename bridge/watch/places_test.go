@@ -20,22 +20,7 @@ func TestFrontendCapBelowWatchers(t *testing.T) {
 			w.Add(r.target(fmt.Sprint("stuck-", i), time.Now()))
 		}
 		time.Sleep(time.Minute)
-		ended := map[string]time.Time{}
-		for i := range 60 {
-			id := fmt.Sprint("moving-", i)
-			w.Add(r.target(id, time.Now().Add(100*time.Millisecond)))
-			time.Sleep(time.Second)
-			ended[id] = time.Now()
-			close(f.run(id))
-		}
-		time.Sleep(time.Minute)
-		late := 0
-		for id, at := range ended {
-			if r.at[id].Sub(at) > time.Second {
-				late++
-			}
-		}
-		require.LessOrEqual(t, late, 3, "p95 within a second")
+		require.LessOrEqual(t, r.late(w, f, 60, time.Second), 3, "p95 within a second")
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		require.Less(t, f.refused, 100, "a refused place is not asked for all the time")
