@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,9 +232,9 @@ func TestAdoptsRunsItDidNotStart(t *testing.T) {
 
 func TestTemporalAwayForAMinuteLosesNothing(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bridge) {
-		tries := 0
+		var tries atomic.Int64 // the lanes try side by side
 		b.temporal.fail = func(string) error {
-			tries++
+			tries.Add(1)
 			return serviceerror.NewUnavailable("no leader")
 		}
 		for i := range 10 {
@@ -242,7 +243,7 @@ func TestTemporalAwayForAMinuteLosesNothing(t *testing.T) {
 		pass(time.Minute)
 		require.Equal(t, 10, b.held(), "not durable, so still in the buffer")
 		require.Contains(t, b.Status().LastError, "no leader")
-		require.Less(t, tries, 300, "10 accounts, backed off")
+		require.Less(t, tries.Load(), int64(300), "10 accounts, backed off")
 
 		b.temporal.mu.Lock()
 		b.temporal.fail = nil
