@@ -55,3 +55,33 @@ func TestNoPlaceAtAll(t *testing.T) {
 		require.Equal(t, 40, f.most)
 	})
 }
+
+// TestRefusedPollIsNoLook: a run that has long been overdue is looked at once a
+// minute, and a look that the frontend refuses is made up for at once.
+func TestRefusedPollIsNoLook(t *testing.T) {
+	inWatcher(t, 1, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		w.Add(r.target("stuck", time.Now()))
+		time.Sleep(10 * time.Minute)
+		polling := func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.polls > 0
+		}
+		for !polling() {
+			time.Sleep(time.Second)
+		}
+		for polling() {
+			time.Sleep(time.Second)
+		}
+		f.mu.Lock()
+		f.cap = -1
+		f.mu.Unlock()
+		close(f.run("stuck"))
+		time.Sleep(62 * time.Second)
+		require.Equal(t, 1, r.count())
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		require.Equal(t, 1, f.refused)
+	})
+}

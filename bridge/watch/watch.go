@@ -412,6 +412,9 @@ func (w *Watcher) conclude(ctx context.Context, target *watch, end *run.End, err
 		w.open--
 		target.ended = true
 		return true
+	case errors.Is(err, errNoPlace) && target.overdue > 0:
+		w.again.Push(target, now) // its turn is still to come: nobody has looked
+		return false
 	case errors.Is(err, errNoPlace), target.lookedAt.Before(target.Due): // which says nothing of its end
 	case err == nil, errors.Is(err, errMadeRoom):
 		target.overdue++
