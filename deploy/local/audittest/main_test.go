@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,6 +20,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
+	"github.com/quiesce-io/quiesce/deploy/local/stacktest"
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
 )
 
@@ -43,47 +43,19 @@ var world struct {
 }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := runAll(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	stacktest.Main(m, stack.Options{}, prepare)
 }
 
-func runAll(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the server may have to be built first
-	defer cancel()
-	s, err := stack.Start(ctx, stack.Options{Progress: os.Stderr})
-	if err != nil {
-		return 1, err
+func prepare(ctx context.Context, s *stack.Stack) (release func(), err error) {
+	world.Stack = s
+	if world.binaries, err = stacktest.Binaries(ctx, s); err != nil {
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	if s.Spanner.InMemory {
-		fmt.Fprintln(os.Stderr, "SKIPPED: these tests need the Spanner emulator: gcloud components install cloud-spanner-emulator")
-		return 0, nil
+	if world.temporal, err = stacktest.Dial(ctx, s); err != nil {
+		return nil, err
 	}
-	world.Stack, world.binaries = s, map[string]string{}
-	for _, name := range []string{"bridge", "worker"} {
-		if world.binaries[name], err = stack.BuildBinary(ctx, s.Root, name); err != nil {
-			return 1, err
-		}
-	}
-	world.temporal, err = client.DialContext(ctx, client.Options{HostPort: s.Temporal.Address, Namespace: s.Temporal.Namespace, Logger: silent{}})
-	if err != nil {
-		return 1, err
-	}
-	defer world.temporal.Close()
-	return m.Run(), nil
+	return world.temporal.Close, nil
 }
-
-type silent struct{}
-
-func (silent) Debug(string, ...any) {}
-func (silent) Info(string, ...any)  {}
-func (silent) Warn(string, ...any)  {}
-func (silent) Error(string, ...any) {}
 
 // pipeline is everything that one test has for itself.
 type pipeline struct {

@@ -2,20 +2,17 @@ package bridgetest
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/log"
 
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
+	"github.com/quiesce-io/quiesce/deploy/local/stacktest"
 )
 
 var long = flag.Bool("long", false, "also what takes minutes, and with as many accounts as it is promised for")
@@ -32,48 +29,20 @@ var world struct {
 }
 
 func TestMain(m *testing.M) {
-	code, err := runAll(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	stacktest.Main(m, stack.Options{
+		TemporalDynamicConfig: []string{fmt.Sprintf("frontend.namespaceCount=%d", longPolls)},
+	}, prepare)
 }
 
-// runAll runs the tests between start and stop of the stack.
-func runAll(m *testing.M) (code int, err error) {
-	// The server has to be one that is configured here.
-	for _, name := range []string{"TEMPORAL_ADDRESS", "KAFKA_BROKERS", "SPANNER_EMULATOR_HOST"} {
-		os.Unsetenv(name) //nolint:errcheck
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the server may have to be built first
-	defer cancel()
-	s, err := stack.Start(ctx, stack.Options{
-		Progress:              os.Stderr,
-		TemporalDynamicConfig: []string{fmt.Sprintf("frontend.namespaceCount=%d", longPolls)},
-	})
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	if s.Spanner.InMemory {
-		fmt.Fprintln(os.Stderr, "SKIPPED: these tests need the Spanner emulator: gcloud components install cloud-spanner-emulator")
-		return 0, nil
-	}
+func prepare(ctx context.Context, s *stack.Stack) (release func(), err error) {
 	world.Stack, world.converter = s, converter.GetDefaultDataConverter()
-	world.temporal, err = client.DialContext(ctx, client.Options{
-		HostPort: s.Temporal.Address, Namespace: s.Temporal.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
-	})
-	if err != nil {
-		return 1, fmt.Errorf("temporal client: %w", err)
+	if world.temporal, err = stacktest.Dial(ctx, s); err != nil {
+		return nil, err
 	}
-	defer world.temporal.Close()
-	world.kafka, err = kgo.NewClient(kgo.SeedBrokers(s.Kafka.Brokers...))
-	if err != nil {
-		return 1, fmt.Errorf("kafka client: %w", err)
+	if world.kafka, err = kgo.NewClient(kgo.SeedBrokers(s.Kafka.Brokers...)); err != nil {
+		return nil, fmt.Errorf("kafka client: %w", err)
 	}
-	defer world.kafka.Close()
-	return m.Run(), nil
+	return func() { world.kafka.Close(); world.temporal.Close() }, nil
 }
 
 // until waits until the condition holds.
@@ -84,16 +53,8 @@ func until(t *testing.T, what string, holds func() bool) {
 
 func untilWithin(t *testing.T, patience time.Duration, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("never: %s", what)
-		}
+	if !stacktest.Within(patience, holds) {
+		t.Fatalf("never: %s", what)
 	}
 }
 

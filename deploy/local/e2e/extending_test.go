@@ -16,7 +16,7 @@ func TestWorkerOfOnesOwn(t *testing.T) {
 	p := newPipeline(t)
 	binary, err := stack.BuildBinary(t.Context(), world.Root, filepath.Join("docs", "extending"))
 	p.must(err)
-	port, err := freePort()
+	port, err := world.ports.Next()
 	p.must(err)
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	own := &stack.Process{

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/quiesce-io/quiesce/deploy/local/load"
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
+	"github.com/quiesce-io/quiesce/deploy/local/stacktest"
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
@@ -38,8 +38,6 @@ const (
 // that passes waits for none of it, as a rule: a classic group whose member is
 // killed while it joins stands still for the rebalance timeout, a minute.
 const patience = 100 * time.Second
-
-func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // pipeline is everything that one test has for itself.
 type pipeline struct {
@@ -113,13 +111,13 @@ func (p *pipeline) must(err error) {
 // launch starts `<binary> run` without waiting until it is ready.
 func (p *pipeline) launch(binary string, settings ...string) (process *stack.Process, address string) {
 	p.t.Helper()
-	port, err := freePort()
+	port, err := world.ports.Next()
 	p.must(err)
 	address = fmt.Sprintf("127.0.0.1:%d", port)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	process = &stack.Process{
-		Name: fmt.Sprintf("%s %d of %s", binary, len(p.processes), p.name), Path: path(binary), Args: []string{"run"},
+		Name: fmt.Sprintf("%s %d of %s", binary, len(p.processes), p.name), Path: world.binaries[binary], Args: []string{"run"},
 		Env:     append(append(append([]string{}, p.env...), "STATUS_ADDR="+address), settings...),
 		LogFile: filepath.Join(world.LogDir, fmt.Sprintf("%s-%s-%d.log", p.name, binary, len(p.processes))),
 	}
@@ -143,13 +141,6 @@ func (p *pipeline) start(binary string, settings ...string) *stack.Process {
 func (p *pipeline) startBoth() (worker, bridge *stack.Process) {
 	p.t.Helper()
 	return p.start("worker"), p.start("bridge")
-}
-
-func path(binary string) string {
-	if binary == "bridge" {
-		return world.bridge
-	}
-	return world.worker
 }
 
 // killAll ends what is left, and shows the last words of all if the test failed.
@@ -176,7 +167,7 @@ func (p *pipeline) command(binary string, args ...string) (output string, code i
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path(binary), args...)
+	cmd := exec.CommandContext(ctx, world.binaries[binary], args...)
 	cmd.Env = append(os.Environ(), p.env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -217,16 +208,8 @@ func (p *pipeline) runLoad(ctx context.Context, d time.Duration) (wait func()) {
 // await waits until the condition holds.
 func (p *pipeline) await(what string, condition func() bool) {
 	p.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(30 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			p.t.Fatalf("%s: not within %s; lag %d, calls %d, parked %v", what, patience, p.lag(), len(p.upstream.Calls()), p.parked())
-		}
+	if !stacktest.Within(patience, condition) {
+		p.t.Fatalf("%s: not within %s; lag %d, calls %d, parked %v", what, patience, p.lag(), len(p.upstream.Calls()), p.parked())
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -23,11 +22,11 @@ import (
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/log"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/quiesce-io/quiesce/activities/budget"
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
+	"github.com/quiesce-io/quiesce/deploy/local/stacktest"
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
 	"github.com/quiesce-io/quiesce/workflows/allot"
 	"github.com/quiesce-io/quiesce/workflows/contract"
@@ -47,37 +46,14 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	code, err := runAll(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runAll(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the server may have to be built first
-	defer cancel()
-	s, err := stack.Start(ctx, stack.Options{
-		Progress: os.Stderr, Without: []stack.Part{stack.PartKafka, stack.PartSpanner, stack.PartUpstream},
-	})
-	if err != nil {
-		return 1, err
-	}
-	defer func() {
-		if stopped := s.Stop(); stopped != nil && err == nil {
-			err = stopped
+	without := []stack.Part{stack.PartKafka, stack.PartSpanner, stack.PartUpstream}
+	stacktest.Main(m, stack.Options{Without: without}, func(ctx context.Context, s *stack.Stack) (release func(), err error) {
+		world.Stack = s
+		if world.temporal, err = stacktest.Dial(ctx, s); err != nil {
+			return nil, err
 		}
-	}()
-	world.Stack = s
-	world.temporal, err = client.DialContext(ctx, client.Options{
-		HostPort: s.Temporal.Address, Namespace: s.Temporal.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		return world.temporal.Close, nil
 	})
-	if err != nil {
-		return 1, err
-	}
-	defer world.temporal.Close()
-	return m.Run(), nil
 }
 
 // fleet is client processes and the upstream they call.

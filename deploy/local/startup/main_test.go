@@ -2,22 +2,15 @@ package startup
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"net"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
+	"github.com/quiesce-io/quiesce/deploy/local/stacktest"
 	"github.com/quiesce-io/quiesce/deploy/local/upstream"
 )
-
-// parallel is how many tests run at a time, unless -parallel says otherwise:
-// they wait more than they work, whatever the number of cores.
-const parallel = "16"
 
 // patience is how long a condition may take that holds sooner or later.
 const patience = 60 * time.Second
@@ -27,68 +20,20 @@ var world struct {
 	*stack.Stack
 	binaries map[string]string // paths
 	numbers  atomic.Int32
+	ports    stacktest.Ports
 }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		flag.Set("test.parallel", parallel) //nolint:errcheck // the flag exists
-	}
-	code, err := runAll(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runAll(m *testing.M) (code int, err error) {
-	for _, name := range []string{"TEMPORAL_ADDRESS", "KAFKA_BROKERS", "SPANNER_EMULATOR_HOST"} {
-		os.Unsetenv(name) //nolint:errcheck
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the server may have to be built first
-	defer cancel()
-	s, err := stack.Start(ctx, stack.Options{Progress: os.Stderr, Partitions: 2, Upstream: upstream.Config{Seed: 1}})
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	if s.Spanner.InMemory {
-		fmt.Fprintln(os.Stderr, "SKIPPED: tests of start-up need the Spanner emulator: gcloud components install cloud-spanner-emulator")
-		return 0, nil
-	}
-	world.Stack, world.binaries = s, map[string]string{}
-	for _, binary := range []string{"bridge", "worker"} {
-		if world.binaries[binary], err = stack.BuildBinary(ctx, s.Root, binary); err != nil {
-			return 1, err
+	stacktest.Parallel("16")
+	world.ports.After = 21000
+	stacktest.Main(m, stack.Options{Partitions: 2, Upstream: upstream.Config{Seed: 1}}, func(ctx context.Context, s *stack.Stack) (func(), error) {
+		binaries, err := stacktest.Binaries(ctx, s)
+		if err != nil {
+			return nil, err
 		}
-	}
-	if err := s.Pipeline("migrated").Migrate(ctx); err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	select {
-	case err = <-s.Failed():
-	default:
-	}
-	return code, err
-}
-
-// freePort returns a port that nobody listens on and no other test is given. It
-// lies below those that the kernel hands out by itself.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 1000 {
-		port := 21000 + int(world.numbers.Add(1))
-		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			listener.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
+		world.Stack, world.binaries = s, binaries
+		return func() {}, s.Pipeline("migrated").Migrate(ctx)
+	})
 }
 
 // unused is an address of this machine that nobody listens on: port 1 needs

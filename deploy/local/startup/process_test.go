@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quiesce-io/quiesce/deploy/local/stack"
+	"github.com/quiesce-io/quiesce/deploy/local/stacktest"
 )
 
 // usual is the environment in which both binaries start well, with a pipeline
@@ -88,7 +89,11 @@ func start(t *testing.T, binary string, env []string) *running {
 // prepare is start without the start.
 func prepare(t *testing.T, binary string, env []string) *running {
 	t.Helper()
-	address := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	port, err := world.ports.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
 	return &running{process(t, binary, []string{"run"}, append(slices.Clone(env), "STATUS_ADDR="+address)), t, address}
 }
 
@@ -129,16 +134,8 @@ func (r *running) awaitReady() *running {
 // await waits until the condition holds.
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(30 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("%s: not within %s", what, patience)
-		}
+	if !stacktest.Within(patience, condition) {
+		t.Fatalf("%s: not within %s", what, patience)
 	}
 }
 
