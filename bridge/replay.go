@@ -16,14 +16,12 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 
 	"github.com/quiesce-io/quiesce/bridge/consumer"
 	"github.com/quiesce-io/quiesce/bridge/intake"
 	"github.com/quiesce-io/quiesce/bridge/replay"
 	"github.com/quiesce-io/quiesce/bridge/service"
 	"github.com/quiesce-io/quiesce/internal/process"
-	"github.com/quiesce-io/quiesce/internal/telemetry"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -228,18 +226,9 @@ func replayKafka(c consumer.Config) (*replay.Kafka, error) {
 }
 
 func withControl(ctx context.Context, common process.Common, f func(*replay.Control) error) error {
-	dialing, cancel := context.WithTimeout(ctx, common.StartTimeout)
-	defer cancel()
-	common.Log.Level = "error" // the output is the result
-	temporal, options, err := process.DialTemporal(dialing, common.Log.Logger(os.Stderr), telemetry.Discard)
-	if err != nil {
-		return err
-	}
-	defer temporal.Close()
-	if options.DataConverter == nil {
-		options.DataConverter = converter.GetDefaultDataConverter()
-	}
-	return f(newControl(temporal, options, common))
+	return common.WithTemporal(ctx, func(temporal client.Client, options client.Options) error {
+		return f(newControl(temporal, options, common))
+	})
 }
 
 func newControl(temporal client.Client, options client.Options, common process.Common) *replay.Control {

@@ -19,7 +19,6 @@ import (
 	"github.com/quiesce-io/quiesce/bridge/where"
 	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/internal/telemetry"
-	"go.temporal.io/sdk/converter"
 )
 
 // findTimeout bounds the look into Kafka and Temporal.
@@ -137,9 +136,6 @@ func findDirect(ctx context.Context, settings service.Config, r where.Record) (w
 				return where.Temporal{}, err
 			}
 			stop = client.Close
-			if dialed.DataConverter == nil {
-				dialed.DataConverter = converter.GetDefaultDataConverter()
-			}
 			return where.Temporal{Client: client, Converter: dialed.DataConverter, Namespace: dialed.Namespace, Pipeline: settings.Common.Pipeline}, nil
 		},
 	}

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 
 	"github.com/quiesce-io/quiesce/activities/budget"
 	"github.com/quiesce-io/quiesce/activities/store"
@@ -17,7 +15,6 @@ import (
 	"github.com/quiesce-io/quiesce/bridge/intake"
 	"github.com/quiesce-io/quiesce/internal/config"
 	"github.com/quiesce-io/quiesce/internal/process"
-	"github.com/quiesce-io/quiesce/internal/telemetry"
 	"github.com/quiesce-io/quiesce/worker/audit"
 	"github.com/quiesce-io/quiesce/worker/service"
 )
@@ -310,7 +307,7 @@ func withAuditor(ctx context.Context, settings *auditConfig, window *span, f fun
 	if err != nil {
 		return process.UsageError{Err: err}
 	}
-	return withTemporal(ctx, settings.Common, func(temporal client.Client, options client.Options) error {
+	return settings.Common.WithTemporal(ctx, func(temporal client.Client, options client.Options) error {
 		return withLog(ctx, settings.Common, settings.Store, func(log *audit.Log) error {
 			runs := &audit.Runs{
 				Service: temporal.WorkflowService(), Namespace: options.Namespace,
@@ -319,22 +316,6 @@ func withAuditor(ctx context.Context, settings *auditConfig, window *span, f fun
 			return f(ctx, &audit.Auditor{Log: log, Runs: runs, Kafka: kafka}, w)
 		})
 	})
-}
-
-// withTemporal dials Temporal for a command whose output is its result.
-func withTemporal(ctx context.Context, common process.Common, f func(client.Client, client.Options) error) error {
-	dialing, cancel := context.WithTimeout(ctx, common.StartTimeout)
-	defer cancel()
-	common.Log.Level = "error"
-	temporal, options, err := process.DialTemporal(dialing, common.Log.Logger(os.Stderr), telemetry.Discard)
-	if err != nil {
-		return err
-	}
-	defer temporal.Close()
-	if options.DataConverter == nil {
-		options.DataConverter = converter.GetDefaultDataConverter()
-	}
-	return f(temporal, options)
 }
 
 func auditKafka(c consumer.Config) (*audit.Kafka, error) {

@@ -5,17 +5,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
 
 	"github.com/quiesce-io/quiesce/activities/budget"
 	"github.com/quiesce-io/quiesce/internal/process"
-	"github.com/quiesce-io/quiesce/internal/telemetry"
 	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
@@ -78,13 +77,9 @@ func rate(text string) (int, error) {
 func withBudget(ctx context.Context, common process.Common, f func(context.Context, budget.Temporal) error) error {
 	ctx, cancel := context.WithTimeout(ctx, common.StartTimeout)
 	defer cancel()
-	common.Log.Level = "error" // the output is the result
-	temporal, _, err := process.DialTemporal(ctx, common.Log.Logger(os.Stderr), telemetry.Discard)
-	if err != nil {
-		return err
-	}
-	defer temporal.Close()
-	return f(ctx, budget.Temporal{Client: temporal, Pipeline: common.Pipeline, TaskQueue: common.Queue()})
+	return common.WithTemporal(ctx, func(temporal client.Client, _ client.Options) error {
+		return f(ctx, budget.Temporal{Client: temporal, Pipeline: common.Pipeline, TaskQueue: common.Queue()})
+	})
 }
 
 func budgetError(ctx context.Context, common *process.Common, err error) error {

@@ -67,7 +67,7 @@ type and build, and replays them. Run it with a new build before it is deployed.
 			if err != nil {
 				return process.UsageError{Err: fmt.Errorf("--since: %w", err)}
 			}
-			return withTemporal(ctx, common, func(temporal client.Client, options client.Options) error {
+			return common.WithTemporal(ctx, func(temporal client.Client, options client.Options) error {
 				all, err := (&histories.Sampler{
 					Client: temporal, Namespace: options.Namespace, Pipeline: common.Pipeline, Types: sampled(), Each: each, Since: at,
 				}).Sample(ctx)

@@ -10,10 +10,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/client"
 
 	"github.com/quiesce-io/quiesce/internal/process"
-	"github.com/quiesce-io/quiesce/internal/telemetry"
 	"github.com/quiesce-io/quiesce/worker/parked"
 )
 
@@ -194,21 +193,11 @@ func shown(i *process.Invocation, f parkedFlags) ([]parked.Account, error) {
 }
 
 func withAccounts(ctx context.Context, common process.Common, f func(context.Context, *parked.Accounts) error) error {
-	dialing, cancel := context.WithTimeout(ctx, common.StartTimeout)
-	defer cancel()
-	common.Log.Level = "error" // the output is the result
-	temporal, options, err := process.DialTemporal(dialing, common.Log.Logger(os.Stderr), telemetry.Discard)
-	if err != nil {
-		return err
-	}
-	defer temporal.Close()
-	decoder := options.DataConverter
-	if decoder == nil {
-		decoder = converter.GetDefaultDataConverter()
-	}
-	return f(ctx, &parked.Accounts{
-		Client: temporal, Converter: decoder, Namespace: options.Namespace,
-		Pipeline: common.Pipeline, TaskQueue: common.Queue(),
+	return common.WithTemporal(ctx, func(temporal client.Client, options client.Options) error {
+		return f(ctx, &parked.Accounts{
+			Client: temporal, Converter: options.DataConverter, Namespace: options.Namespace,
+			Pipeline: common.Pipeline, TaskQueue: common.Queue(),
+		})
 	})
 }
 

@@ -19,7 +19,7 @@ func versionsCommands() []process.Command {
 	common, asJSON := process.DefaultCommon(""), false
 	ramp := 100
 	with := func(ctx context.Context, f func(context.Context, *deployment.Pipeline) error) error {
-		return withTemporal(ctx, common, func(temporal client.Client, _ client.Options) error {
+		return common.WithTemporal(ctx, func(temporal client.Client, _ client.Options) error {
 			ctx, cancel := context.WithTimeout(ctx, common.StartTimeout)
 			defer cancel()
 			return f(ctx, &deployment.Pipeline{Client: temporal.WorkerDeploymentClient(), Name: common.Pipeline})

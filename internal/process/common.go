@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -76,8 +77,8 @@ func (c Common) Queue() string {
 }
 
 // DialTemporal connects to the Temporal that the standard TEMPORAL_* variables
-// name, trying until ctx is done, and returns the namespace with the client.
-// Requests pass the interceptors.
+// name, trying until ctx is done, and returns the options that are in force with
+// the client. Requests pass the interceptors.
 func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Metrics, interceptors ...grpc.UnaryClientInterceptor) (client.Client, client.Options, error) {
 	options, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
@@ -88,6 +89,9 @@ func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Me
 	}
 	if options.Namespace == "" {
 		options.Namespace = client.DefaultNamespace
+	}
+	if options.DataConverter == nil {
+		options.DataConverter = converter.GetDefaultDataConverter()
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -122,6 +126,21 @@ func DialTemporal(ctx context.Context, logger *slog.Logger, metrics telemetry.Me
 		case <-timer.C:
 		}
 	}
+}
+
+// WithTemporal calls f with a connection to Temporal, dialled within
+// START_TIMEOUT, and closes it. It is for commands whose output is their result:
+// of what is logged, only errors are shown.
+func (c Common) WithTemporal(ctx context.Context, f func(client.Client, client.Options) error) error {
+	dialing, cancel := context.WithTimeout(ctx, c.StartTimeout)
+	defer cancel()
+	c.Log.Level = "error"
+	temporal, options, err := DialTemporal(dialing, c.Log.Logger(os.Stderr), telemetry.Discard)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	return f(temporal, options)
 }
 
 // Unreached says why Temporal could not be used, and what to change.
