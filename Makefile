@@ -59,6 +59,16 @@ test-e2e: ## Test bridge and worker as processes on the embedded stack
 test-kafka: ## Test the consumer on a real Apache Kafka broker (needs Java 17 and Maven; skips without)
 	@cd deploy/local && go test -count=1 -timeout 10m -v ./kafkatest -kafka apache | grep -v '^=== '
 
+.PHONY: test-long
+test-long: ## Hold what is promised at its full size: an hour, on cores that have nothing else to do
+	@cd deploy/local && ( \
+		go test -count=1 -v -timeout 30m ./bridgetest -run 'Restart|HotAccount' -long; \
+		go test -count=1 -v -timeout 30m ./e2e -parallel 1 -run 'LongOutage|Saturated|Overload' -outage 90s -saturated 60s -overload 3m; \
+		FLEET_OUTAGE=90 FLEET_SECONDS=30 go test -count=1 -v -timeout 30m ./fleet -run 'Outage|Partial'; \
+		FLEET_CLIENTS=50 FLEET_SECONDS=180 go test -count=1 -v -timeout 30m ./fleet -run ManyClients; \
+		go test -count=1 -v -timeout 30m ./audittest -run LiveChanges -pairs 3 \
+	) | grep -v '^=== '
+
 .PHONY: record
 record: ## Record this version's histories, from a real server, beside those of versions before
 	@cd deploy/local && go run ./record -version '$(VERSION)'
