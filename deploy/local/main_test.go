@@ -33,6 +33,9 @@ func TestUsageErrorsExitWithTwoAndOneHint(t *testing.T) {
 		{[]string{"demo", "extra"}, `unexpected argument "extra"`},
 		{[]string{"demo", "--settle-delay", "2s"}, "settle-delay=2s: must be at least settle-time + max-clock-skew = 2.05s"},
 		{[]string{"stack", "--accounts", "0", "--upstream-rps", "0"}, "upstream-rps=0"},
+		{[]string{"demo", "--upstream-rps", "2.5"}, `invalid value "2.5" for flag -upstream-rps`},
+		{[]string{"demo", "--upstream-rps", "1000000"}, "upstream-rps=1000000: must be from 1 to 100000"},
+		{[]string{"stack", "--max-clock-skew", "0"}, "max-clock-skew=0s: must be above 0"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(test.args, &stdout, &stderr); code != 2 || !strings.Contains(stderr.String(), test.says) {

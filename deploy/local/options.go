@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quiesce-io/quiesce/activities/budget"
 	"github.com/quiesce-io/quiesce/deploy/local/load"
 	"github.com/quiesce-io/quiesce/internal/config"
 )
@@ -13,8 +14,7 @@ import (
 // pipelineOptions are the settings that demo and stack scale down alike.
 type pipelineOptions struct {
 	settleTime, settleDelay, maxClockSkew time.Duration
-	upstreamRPS                           float64
-	partitions                            int
+	upstreamRPS, partitions               int
 	traffic                               load.Config
 }
 
@@ -23,7 +23,7 @@ func (o *pipelineOptions) register(flags *flag.FlagSet) {
 	flags.DurationVar(&o.settleTime, "settle-time", 2*time.Second, "SETTLE_TIME: longest until a change can be read upstream; also the simulator's longest lag")
 	flags.DurationVar(&o.settleDelay, "settle-delay", 3*time.Second, "SETTLE_DELAY: an account is read this long after its first change; not below settle-time + max-clock-skew")
 	flags.DurationVar(&o.maxClockSkew, "max-clock-skew", 50*time.Millisecond, "MAX_CLOCK_SKEW: most that clocks may differ; added to settle-time")
-	flags.Float64Var(&o.upstreamRPS, "upstream-rps", 50, "UPSTREAM_RPS: calls a second that all workers together may make")
+	flags.IntVar(&o.upstreamRPS, "upstream-rps", 50, "UPSTREAM_RPS: calls a second that all workers together may make")
 	flags.IntVar(&o.partitions, "partitions", 8, "partitions of the topic of changes")
 	flags.IntVar(&o.traffic.Accounts, "accounts", o.traffic.Accounts, "number of accounts; fewer change more often each, and save more calls")
 	flags.Uint64Var(&o.traffic.Seed, "seed", o.traffic.Seed, "seed of traffic and lags: the same seed makes the same changes")
@@ -39,15 +39,15 @@ func (o pipelineOptions) validate() error {
 	if o.settleTime < 0 {
 		errs = append(errs, config.Fault{Name: "settle-time", Value: o.settleTime.String(), Problem: "must not be negative"})
 	}
-	if o.maxClockSkew < 0 {
-		errs = append(errs, config.Fault{Name: "max-clock-skew", Value: o.maxClockSkew.String(), Problem: "must not be negative"})
+	if o.maxClockSkew <= 0 {
+		errs = append(errs, config.Fault{Name: "max-clock-skew", Value: o.maxClockSkew.String(), Problem: "must be above 0: no two clocks agree"})
 	}
 	if o.settleDelay < o.settle() {
 		errs = append(errs, config.Fault{Name: "settle-delay", Value: o.settleDelay.String(),
 			Problem: fmt.Sprintf("must be at least settle-time + max-clock-skew = %s", o.settle())})
 	}
-	if !(o.upstreamRPS > 0) {
-		errs = append(errs, config.Fault{Name: "upstream-rps", Value: fmt.Sprint(o.upstreamRPS), Problem: "must be above 0"})
+	if o.upstreamRPS < 1 || o.upstreamRPS > budget.MaxRPS {
+		errs = append(errs, config.Fault{Name: "upstream-rps", Value: fmt.Sprint(o.upstreamRPS), Problem: fmt.Sprintf("must be from 1 to %d", budget.MaxRPS)})
 	}
 	if o.partitions < 1 || o.partitions > 1000 {
 		errs = append(errs, config.Fault{Name: "partitions", Value: fmt.Sprint(o.partitions), Problem: "must be from 1 to 1000"})
@@ -64,6 +64,6 @@ func (o pipelineOptions) env() []string {
 		"SETTLE_TIME=" + o.settleTime.String(),
 		"SETTLE_DELAY=" + o.settleDelay.String(),
 		"MAX_CLOCK_SKEW=" + o.maxClockSkew.String(),
-		fmt.Sprintf("UPSTREAM_RPS=%g", o.upstreamRPS),
+		fmt.Sprintf("UPSTREAM_RPS=%d", o.upstreamRPS),
 	}
 }
