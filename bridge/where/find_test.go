@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/quiesce-io/quiesce/bridge/consumer"
 	"github.com/quiesce-io/quiesce/bridge/intake"
@@ -103,4 +105,68 @@ func TestFoundInKafkaAlone(t *testing.T) {
 	require.ErrorContains(t, err, "has 1 partitions")
 	_, err = finder.Find(ctx, where.Record{Topic: "nowhere"})
 	require.ErrorContains(t, err, "topic nowhere")
+}
+
+// TestCommitThatCannotBeReadIsNotTakenForNone: a record that retention has removed
+// counts as never seen only where the group is known to have no commit.
+func TestCommitThatCannotBeReadIsNotTakenForNone(t *testing.T) {
+	for name, fetch := range map[string]struct {
+		ofGroup, ofPartition *kerr.Error
+		want                 string // of the error; empty: none
+	}{
+		"no group":               {kerr.GroupIDNotFound, nil, ""},
+		"no right":               {kerr.GroupAuthorizationFailed, nil, "group crm: grant this client DESCRIBE on the group"},
+		"no coordinator":         {kerr.CoordinatorNotAvailable, nil, "group crm: try again once its coordinator answers"},
+		"partition not readable": {nil, kerr.UnknownServerError, "group crm in changes/0: try again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "changes"))
+			require.NoError(t, err)
+			defer cluster.Close()
+			options := []kgo.Opt{kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RequestRetries(1)}
+			client, err := kgo.NewClient(options...)
+			require.NoError(t, err)
+			defer client.Close()
+			for range 3 {
+				require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: "changes"}).FirstErr())
+			}
+			_, err = kadm.NewClient(client).DeleteRecords(ctx, kadm.Offsets{"changes": {0: {Topic: "changes", At: 2}}})
+			require.NoError(t, err)
+			cluster.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				cluster.KeepControl()
+				return answerFetch(req.(*kmsg.OffsetFetchRequest), cluster.TopicInfo("changes").TopicID, fetch.ofGroup, fetch.ofPartition), nil, true
+			})
+
+			finder := where.Finder{Kafka: where.Kafka{Options: options, Group: "crm"}}
+			answer, err := finder.Find(ctx, where.Record{Topic: "changes"})
+			if fetch.want == "" {
+				require.NoError(t, err)
+				require.Equal(t, where.NeverSeen, answer.State)
+				require.EqualValues(t, -1, answer.Committed)
+				return
+			}
+			require.ErrorContains(t, err, fetch.want)
+		})
+	}
+}
+
+// answerFetch answers with an error of the group, or of partition 0 of changes.
+func answerFetch(req *kmsg.OffsetFetchRequest, changes [16]byte, ofGroup, ofPartition *kerr.Error) *kmsg.OffsetFetchResponse {
+	group := kmsg.NewOffsetFetchResponseGroup()
+	group.Group = req.Groups[0].Group
+	if ofGroup != nil {
+		group.ErrorCode = ofGroup.Code
+	}
+	if ofPartition != nil {
+		partition := kmsg.NewOffsetFetchResponseGroupTopicPartition()
+		partition.Offset, partition.ErrorCode = -1, ofPartition.Code
+		topic := kmsg.NewOffsetFetchResponseGroupTopic()
+		topic.Topic, topic.TopicID, topic.Partitions = "changes", changes, append(topic.Partitions, partition)
+		group.Topics = append(group.Topics, topic)
+	}
+	resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
+	resp.Groups = append(resp.Groups, group)
+	return resp
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/quiesce-io/quiesce/bridge/consumer"
@@ -72,19 +73,39 @@ func (k Kafka) look(ctx context.Context, r Record) (partition, error) {
 		return partition{}, fmt.Errorf("end offsets of %s: %w", r.Topic, err)
 	}
 	p.start, p.end = starts[r.Topic][r.Partition].Offset, ends[r.Topic][r.Partition].Offset
-	// A group that does not exist has committed nothing.
-	if commits, err := admin.FetchOffsets(ctx, k.Group); err == nil {
-		if c, found := commits.Lookup(r.Topic, r.Partition); found && c.Err == nil {
-			p.committed = c.At
-			if m, err := ledger.Decode(c.Metadata); err == nil && m.TopicID == p.topicID && m.Watermark == c.At {
-				p.metadata = m
-			}
+	commit, found, err := k.commit(ctx, admin, r)
+	if err != nil {
+		return partition{}, err
+	}
+	if found {
+		p.committed = commit.At
+		if m, err := ledger.Decode(commit.Metadata); err == nil && m.TopicID == p.topicID && m.Watermark == commit.At {
+			p.metadata = m
 		}
 	}
 	if r.Offset >= p.start && r.Offset < p.end {
 		p.record, err = k.read(ctx, r)
 	}
 	return p, err
+}
+
+// commit returns the group's commit for the record's partition. One that cannot be
+// read is an error: it is not the same as none.
+func (k Kafka) commit(ctx context.Context, admin *kadm.Client, r Record) (commit kadm.OffsetResponse, found bool, err error) {
+	commits, err := admin.FetchOffsets(ctx, k.Group)
+	switch {
+	case errors.Is(err, kerr.GroupIDNotFound): // it has committed nothing
+		return kadm.OffsetResponse{}, false, nil
+	case errors.Is(err, kerr.GroupAuthorizationFailed):
+		return kadm.OffsetResponse{}, false, fmt.Errorf("committed offsets of group %s: grant this client DESCRIBE on the group, or ask a bridge with --status: %w", k.Group, err)
+	case err != nil:
+		return kadm.OffsetResponse{}, false, fmt.Errorf("committed offsets of group %s: try again once its coordinator answers, or ask a bridge with --status: %w", k.Group, err)
+	}
+	commit, found = commits.Lookup(r.Topic, r.Partition)
+	if found && commit.Err != nil {
+		return kadm.OffsetResponse{}, false, fmt.Errorf("committed offset of group %s in %s/%d: try again, or ask a bridge with --status: %w", k.Group, r.Topic, r.Partition, commit.Err)
+	}
+	return commit, found, nil
 }
 
 // read returns the record at the offset, or nil if there is none.
