@@ -85,3 +85,31 @@ func TestRefusedPollIsNoLook(t *testing.T) {
 		require.Equal(t, 1, f.refused)
 	})
 }
+
+// TestPollRefusedAfterItMadeRoomIsNoLook: a refusal that takes so long that the
+// poll is told to make room meanwhile is made up for at once all the same.
+func TestPollRefusedAfterItMadeRoomIsNoLook(t *testing.T) {
+	inWatcher(t, 1, func(f *temporal, w *watch.Watcher) {
+		r := &reports{at: map[string]time.Time{}}
+		w.Add(r.target("stuck", time.Now()))
+		time.Sleep(10 * time.Minute)
+		f.mu.Lock()
+		f.cap, f.refusal = -1, 4*time.Second
+		f.mu.Unlock()
+		refused := func() int {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.refused
+		}
+		for refused() == 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		close(f.run("stuck"))
+		time.Sleep(2 * time.Second)
+		w.Add(r.target("fresh", time.Now())) // takes the place
+		time.Sleep(4 * time.Second)
+		_, seen := r.seen("stuck")
+		require.True(t, seen)
+		require.Equal(t, 1, refused())
+	})
+}

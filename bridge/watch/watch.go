@@ -329,7 +329,7 @@ func (w *Watcher) poll(ctx context.Context, group *sync.WaitGroup, target *watch
 		}
 		if w.evicted == target {
 			w.evicted = nil
-			if err != nil {
+			if err != nil && !errors.Is(err, errNoPlace) { // refused, it was no look
 				err = errMadeRoom
 			}
 		}

@@ -31,6 +31,7 @@ type temporal struct {
 	failures int // requests to answer with an error first
 	cap      int // long polls that the frontend allows, 0 for any number, -1 for none
 	refused  int
+	refusal  time.Duration // how long a refusal takes, whatever the context says
 	hang     chan struct{} // requests wait for it, whatever their context says
 	broken   string        // run that cannot be read
 	gone     string        // run that Temporal does not have any more
@@ -74,8 +75,9 @@ func (f *temporal) End(ctx context.Context, _, runID string, wait bool) (*run.En
 	}
 	if wait && f.cap != 0 && f.polls >= f.cap {
 		f.refused++
+		refusal := f.refusal
 		f.mu.Unlock()
-		time.Sleep(time.Millisecond) // or a storm would stop the clock
+		time.Sleep(time.Millisecond + refusal) // or a storm would stop the clock
 		return nil, serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT, "namespace count limit exceeded")
 	}
 	if wait {
