@@ -41,7 +41,7 @@ func (c *Client) failure(res *http.Response, body []byte) (Response, error) {
 	status := res.StatusCode
 	e := &Error{Status: status, Reason: strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))}
 	switch {
-	case status == http.StatusNotFound || status == http.StatusGone:
+	case saysGone(status):
 		switch {
 		case !saysNotFound(res, body):
 			// A router, a proxy or an ingress without a backend is speaking.
@@ -101,6 +101,9 @@ func notJSON(res *http.Response, body []byte) string {
 	return ""
 }
 
+// saysGone reports whether a status is of those that may mean a deleted account.
+func saysGone(status int) bool { return status == http.StatusNotFound || status == http.StatusGone }
+
 // saysNotFound reports whether a 404 or 410 may be upstream's own word about the
 // account. An API says it with nothing or with JSON; "404 page not found" and
 // "default backend - 404" come from whatever stands in front of it.
@@ -113,7 +116,8 @@ func isPage(res *http.Response, body []byte) bool {
 	return media == "text/html" || bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
 }
 
-// bodyError classifies a 2xx whose body could not be read to its end.
+// bodyError classifies an answer whose body is needed and could not be read to its
+// end.
 func bodyError(status int, err error) error {
 	if errors.Is(err, errTooLarge) {
 		return &Error{

@@ -137,12 +137,17 @@ func (c *Client) fetch(ctx context.Context, account string) (Response, error) {
 	}
 	defer res.Body.Close()
 	body, err := readBody(res.Body, int64(c.cfg.MaxBytes))
-	if ok := res.StatusCode >= 200 && res.StatusCode < 300; !ok {
-		// Of an error's body only the beginning is looked at, and it may be
+	ok := res.StatusCode >= 200 && res.StatusCode < 300
+	switch {
+	case saysGone(res.StatusCode) && err != nil && !errors.Is(err, errTooLarge):
+		// Whether the account is gone is for the body to say: one that was cut
+		// off would pass for an empty one.
+		return Response{}, bodyError(res.StatusCode, err)
+	case !ok:
+		// Of another error's body only the beginning is looked at, and it may be
 		// broken: the status says it all.
 		return c.failure(res, body)
-	}
-	if err != nil {
+	case err != nil:
 		return Response{}, bodyError(res.StatusCode, err)
 	}
 	if problem := notJSON(res, body); problem != "" {

@@ -64,6 +64,7 @@ func TestAnswers(t *testing.T) {
 		{name: "not found", status: 404, body: `{"error":"no such account"}`, gone: true},
 		{name: "not found and nothing more", status: 404, gone: true},
 		{name: "gone", status: 410, body: `{"error":"gone"}`, gone: true},
+		{name: "not found with a large body", status: 404, body: big, class: contract.ClassDenied, reason: "404 Not Found with a page or text instead of JSON"},
 		{name: "not found as a page", status: 404, header: map[string]string{"Content-Type": "text/html; charset=utf-8"}, body: "<html>", class: contract.ClassDenied, reason: "404 Not Found with a page or text instead of JSON"},
 		{name: "Go's mux", status: 404, body: "404 page not found\n", class: contract.ClassDenied, reason: "404 Not Found with a page or text instead of JSON"},
 		{name: "an ingress without a backend", status: 404, body: "default backend - 404", class: contract.ClassDenied, reason: "404 Not Found with a page or text instead of JSON"},
@@ -214,6 +215,7 @@ func TestTransportFailures(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		class        string
+		status       int // 0 for any
 		handler      http.HandlerFunc
 		url          string
 	}{
@@ -221,6 +223,21 @@ func TestTransportFailures(t *testing.T) {
 		{name: "closed", reason: "connection reset", handler: func(w http.ResponseWriter, _ *http.Request) { hijack(w, "", true) }},
 		{name: "cut in the body", reason: "connection reset", handler: func(w http.ResponseWriter, _ *http.Request) {
 			hijack(w, "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", true)
+		}},
+		{name: "404 cut before the body", status: 404, reason: "connection reset", handler: func(w http.ResponseWriter, _ *http.Request) {
+			hijack(w, "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 21\r\n\r\n", true)
+		}},
+		{name: "404 cut in the body", status: 404, reason: "connection reset", handler: func(w http.ResponseWriter, _ *http.Request) {
+			hijack(w, "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 21\r\n\r\n{}", true)
+		}},
+		{name: "410 cut in its chunks", status: 410, reason: "connection reset", handler: func(w http.ResponseWriter, _ *http.Request) {
+			hijack(w, "HTTP/1.1 410 Gone\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", true)
+		}},
+		{name: "404 without its body in time", status: 404, reason: "timeout", handler: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "21")
+			w.WriteHeader(http.StatusNotFound)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
 		}},
 		{name: "silent", reason: "timeout", handler: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
 		{name: "never-ending body", reason: "timeout", handler: func(w http.ResponseWriter, r *http.Request) {
@@ -250,6 +267,9 @@ func TestTransportFailures(t *testing.T) {
 				c.class = contract.ClassTransient
 			}
 			require.Equal(t, c.class, e.Class)
+			if c.status != 0 {
+				require.Equal(t, c.status, e.Status)
+			}
 			if c.name != "no such host" || e.Reason != "timeout" { // a resolver may just be slow
 				require.Equal(t, c.reason, e.Reason)
 			}
