@@ -8,9 +8,11 @@ import (
 )
 
 // Fetcher reads one account. Fetch makes at most one call, and its errors are
-// [*Error]; any other error counts as transient.
+// [*Error]; any other error counts as transient. It writes its request within
+// [contract.SendWithin] or not at all, as [Client] does: later, the permit may be
+// another worker's.
 //
-// A Fetcher that is built on net/http needs to do nothing more. Any other calls
+// A Fetcher that is not built on net/http calls
 // httptrace.ContextClientTrace(ctx).WroteRequest, if set, once its request is on
 // its way: until then the call occupies its slot in the budget.
 type Fetcher interface {
