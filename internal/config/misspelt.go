@@ -20,6 +20,17 @@ func (m Misspelling) String() string {
 // prefixes are ours: whatever begins so is meant for us.
 var prefixes = []string{"BUFFER_", "COMMIT_", "KAFKA_", "SETTLE_", "SIGNAL_", "SPANNER_", "SYNC_", "UPSTREAM_"}
 
+// temporal are the settings that Temporal's envconfig reads. No other name is a
+// mistake for its prefix alone: Temporal's CLI and server have variables of their
+// own, and TEMPORAL_GRPC_META_ takes any ending.
+var temporal = []string{
+	"TEMPORAL_ADDRESS", "TEMPORAL_API_KEY", "TEMPORAL_CLIENT_AUTHORITY", "TEMPORAL_CODEC_AUTH", "TEMPORAL_CODEC_ENDPOINT",
+	"TEMPORAL_CONFIG_FILE", "TEMPORAL_NAMESPACE", "TEMPORAL_PROFILE", "TEMPORAL_TLS", "TEMPORAL_TLS_CLIENT_CERT_DATA",
+	"TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_DATA", "TEMPORAL_TLS_CLIENT_KEY_PATH",
+	"TEMPORAL_TLS_DISABLE_HOST_VERIFICATION", "TEMPORAL_TLS_SERVER_CA_CERT_DATA", "TEMPORAL_TLS_SERVER_CA_CERT_PATH",
+	"TEMPORAL_TLS_SERVER_NAME",
+}
+
 // foreign are variables of others that begin like ours: those that Kubernetes
 // sets for services called kafka or upstream, and those that Google's Spanner
 // client reads.
@@ -28,22 +39,27 @@ var foreign = regexp.MustCompile(`_SERVICE_(HOST|PORT)(_\w+)?$|_PORT(_\d+_(TCP|U
 // farthest is how many slips of the keyboard make one name another.
 const farthest = 2
 
-// shortest is how long a name must be to be taken for a misspelt one without one
-// of our prefixes.
+// shortest is how long a name, after TEMPORAL_, must be to be taken for a misspelt
+// one without one of our prefixes: TEMPORAL_TAG is not meant for TEMPORAL_TLS.
 const shortest = 6
 
 // Misspelt returns those of the names that are within two slips of a known
-// setting, or begin with one of our prefixes, and are no setting. NAME_FILE is
-// known where NAME is: secrets have both.
+// setting, ours or Temporal's, or begin with one of our prefixes, and are no
+// setting. NAME_FILE is known where NAME is: secrets have both.
 func Misspelt(known, names []string) []Misspelling {
 	var found []Misspelling
+	all := slices.Concat(known, temporal)
 	for _, name := range names {
-		if slices.Contains(known, strings.TrimSuffix(name, "_FILE")) || slices.Contains(known, name) || foreign.MatchString(name) || len(known) == 0 {
+		if slices.Contains(all, strings.TrimSuffix(name, "_FILE")) || slices.Contains(all, name) || foreign.MatchString(name) || len(known) == 0 {
 			continue
 		}
-		nearest := nearest(strings.ToUpper(name), known)
-		ours := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
-		if ours || len(name) >= shortest && slips(strings.ToUpper(name), nearest) <= farthest {
+		upper := strings.ToUpper(name)
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			found = append(found, Misspelling{Name: name, Nearest: nearest(upper, known)})
+			continue
+		}
+		nearest := nearest(upper, all)
+		if len(strings.TrimPrefix(upper, "TEMPORAL_")) >= shortest && slips(upper, nearest) <= farthest {
 			found = append(found, Misspelling{Name: name, Nearest: nearest})
 		}
 	}
