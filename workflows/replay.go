@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -113,6 +114,7 @@ func (r *replay) slice(ctx workflow.Context) error {
 		WaitForCancellation: true, // it comes back with its progress
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
 	}), contract.ReplayAccounts, r.ReplayInput)
+	r.Again = true
 
 	var err error
 	done := false
@@ -132,14 +134,27 @@ func (r *replay) slice(ctx workflow.Context) error {
 	for !done {
 		selector.Select(ctx)
 	}
+	r.adopt(err)
 	switch {
-	case ctx.Err() != nil && !r.Progress.Complete:
+	case r.Progress.Complete:
+		return nil
+	case ctx.Err() != nil:
 		return temporal.NewCanceledError(r.state())
-	case temporal.IsCanceledError(err):
-		// The pause met an activity that no bridge had: nothing has come back,
-		// so the next slice begins where this one did. It looks at what runs
-		// have served before it asks again.
+	case r.Paused, temporal.IsCanceledError(err):
+		// The server repeats no activity that is to be cancelled. So a pause may
+		// meet one that no bridge has, or that fails or dies before it has heard
+		// of it: how far it came is in its last heartbeat at best. The next slice
+		// looks at what runs have served before it asks again.
 		return nil
 	}
 	return err
+}
+
+// adopt takes the progress over that the error of a slice carries, if any.
+func (r *replay) adopt(err error) {
+	var timeout *temporal.TimeoutError
+	var progress contract.ReplayProgress
+	if errors.As(err, &timeout) && timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&progress) == nil {
+		r.Progress = progress
+	}
 }

@@ -3,6 +3,7 @@ package workflows_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -12,8 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/quiesce-io/quiesce/workflows"
@@ -88,6 +91,8 @@ func TestReplayGoesOnWhereASliceEnded(t *testing.T) {
 		Progress: contract.ReplayProgress{Next: contract.ReplayCursor{Offset: 3}, Complete: true, Counts: contract.ReplayCounts{Synced: 3}}}, state)
 	require.Len(t, r.inputs(), 3)
 	require.Zero(t, r.inputs()[0].Progress)
+	require.False(t, r.inputs()[0].Again)
+	require.True(t, r.inputs()[1].Again)
 	require.EqualValues(t, 1, r.inputs()[1].Progress.Next.Offset)
 	require.EqualValues(t, 2, r.inputs()[2].Progress.Next.Offset)
 }
@@ -127,6 +132,91 @@ func TestReplayPauses(t *testing.T) {
 	require.False(t, r.inputs()[2].Paused)
 }
 
+// unheard has the first slice fail, as soon as it is to be cancelled, with err: a
+// server repeats no activity that is to be cancelled.
+type unheard struct {
+	interceptor.InterceptorBase
+	err error
+}
+
+func (u *unheard) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &unheardIn{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, err: u.err}
+}
+
+type unheardIn struct {
+	interceptor.WorkflowInboundInterceptorBase
+	err error
+}
+
+func (u *unheardIn) Init(next interceptor.WorkflowOutboundInterceptor) error {
+	return u.Next.Init(&unheardOut{WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: next}, err: u.err})
+}
+
+type unheardOut struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	err error
+}
+
+func (u *unheardOut) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+	if u.err == nil {
+		return u.Next.ExecuteActivity(ctx, name, args...)
+	}
+	err := u.err
+	u.err = nil
+	future, settable := workflow.NewFuture(ctx)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		ctx.Done().Receive(ctx, nil)
+		settable.SetError(fmt.Errorf("activity error: %w", err))
+	})
+	return future
+}
+
+// TestPauseThatNobodyHeard of a replay whose bridge dies, or reports an error,
+// before it has heard of it: the replay pauses all the same, and keeps what the
+// last heartbeat told.
+func TestPauseThatNobodyHeard(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		next int64
+	}{
+		"dead":                      {temporal.NewHeartbeatTimeoutError(contract.ReplayProgress{Next: contract.ReplayCursor{Offset: 2}}), 2},
+		"dead before any heartbeat": {temporal.NewHeartbeatTimeoutError(), 0},
+		"an error":                  {temporal.NewApplicationError("kafka", "kafka"), 0},
+	} {
+		for _, cancelled := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, cancelled %t", name, cancelled), func(t *testing.T) {
+				r := newReplayRun(upTo(3, true))
+				r.env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&unheard{err: test.err}}})
+				r.env.RegisterDelayedCallback(func() {
+					if cancelled {
+						r.env.CancelWorkflow()
+						return
+					}
+					r.env.SignalWorkflow(contract.SignalPause, nil)
+				}, time.Second)
+				r.env.RegisterDelayedCallback(func() {
+					require.True(t, r.state(t).Paused)
+					require.Empty(t, r.inputs())
+					r.env.SignalWorkflow(contract.SignalResume, nil)
+				}, time.Hour)
+				r.env.ExecuteWorkflow(contract.Replay, replayInput)
+				if cancelled {
+					var canceled *temporal.CanceledError
+					require.True(t, errors.As(r.env.GetWorkflowError(), &canceled), "%v", r.env.GetWorkflowError())
+					var state contract.ReplayState
+					require.NoError(t, canceled.Details(&state))
+					require.Equal(t, test.next, state.Progress.Next.Offset)
+					return
+				}
+				require.NoError(t, r.env.GetWorkflowError())
+				require.Len(t, r.inputs(), 1)
+				require.Equal(t, test.next, r.inputs()[0].Progress.Next.Offset)
+				require.True(t, r.inputs()[0].Again, "accounts may have been asked")
+			})
+		}
+	}
+}
+
 // TestReplayIsCancelled while it works and while it is paused.
 func TestReplayIsCancelled(t *testing.T) {
 	for _, paused := range []bool{false, true} {
@@ -163,7 +253,7 @@ func TestReplayContinuesAsNew(t *testing.T) {
 	require.True(t, errors.As(r.env.GetWorkflowError(), &again), "%v", r.env.GetWorkflowError())
 	require.Len(t, r.inputs(), 150)
 	want := replayInput
-	want.Began = at(7).UTC()
+	want.Began, want.Again = at(7).UTC(), true
 	require.True(t, at(7).Equal(r.inputs()[0].Began), "accounts are told since when a call counts")
 	want.Progress = contract.ReplayProgress{Next: contract.ReplayCursor{Offset: 150}, Ahead: []contract.ReplayCursor{{Offset: 151}}, Counts: contract.ReplayCounts{Synced: 150, Parked: 1}}
 	var got contract.ReplayInput

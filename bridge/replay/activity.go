@@ -56,7 +56,7 @@ func (a *Activity) ReplayAccounts(ctx context.Context, in contract.ReplayInput) 
 	}
 	s := &slice{
 		Activity: a, in: in, began: began, tracker: newTracker(began), logger: a.Logger.With("replay", in.ID),
-		again: attempt > 1 || began.Next != (contract.ReplayCursor{}) || len(began.Ahead) > 0,
+		again: in.Again || attempt > 1 || began.Next != (contract.ReplayCursor{}) || len(began.Ahead) > 0,
 	}
 	stopBeats := s.heartbeat(ctx)
 	err := s.run(ctx)

@@ -196,6 +196,18 @@ func TestSliceResumes(t *testing.T) {
 	})
 }
 
+// TestSliceLooksAgain where one before it may have asked, though its progress is
+// lost.
+func TestSliceLooksAgain(t *testing.T) {
+	accounts := &fakeAccounts{served: map[string]result{"a": {kind: changed}}}
+	in := input("a", "b")
+	in.Again = true
+	progress, err := execute(t, accounts, &Kafka{}, in, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"b"}, accounts.requests())
+	require.Equal(t, contract.ReplayCounts{Synced: 2, Unchanged: 1, Changed: 1}, progress.Counts)
+}
+
 // TestStopKeepsWhatIsOpen: a bridge that stops gives up what does not end in
 // time, and the cursor stays before it.
 func TestStopKeepsWhatIsOpen(t *testing.T) {

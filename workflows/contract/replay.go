@@ -131,6 +131,9 @@ type ReplayInput struct {
 	// Paused and Progress are the state that goes from run to run.
 	Paused   bool           `json:"paused,omitempty"`
 	Progress ReplayProgress `json:"progress,omitzero"`
+	// Again says that a slice has begun before, whatever Progress says: accounts
+	// may have been asked.
+	Again bool `json:"again,omitempty"`
 }
 
 // ReplayCursor is a place in a replay: an index into Accounts, or an offset in
