@@ -83,7 +83,8 @@ func leaseCommand(settings *service.Config) process.Command {
 		Summary: "Print every lease in force with its derivation, or that of a batch.",
 		Help: `With --batch, --timeout and --overhead it answers for a batch of that size:
 bound = ceil(batch / concurrency) x (timeout + overhead), lease = bound x 1.5,
-and whether that is within MAX_DETECTION_DELAY. Exit status 1 if it is not.
+and whether that is within MAX_DETECTION_DELAY. Exit status 1 if it is not, and
+without them if run would refuse a lease.
 A lease is the time within which something must have made progress.`,
 		Examples: []string{"lease", "lease --batch 500 --timeout 2s --overhead 100ms", "lease --json"},
 		Settings: []any{settings},

@@ -44,10 +44,33 @@ func TestLeaseOfNonsense(t *testing.T) {
 func TestLeasesInForcePass(t *testing.T) {
 	stdout, _, code := invoke(t, nil, "lease")
 	require.Equal(t, process.ExitOK, code)
-	for _, name := range []string{"hand-over of a full buffer", "attempt", "account", "loop"} {
+	for _, name := range []string{"hand-over of a full buffer", "attempt", "account", "loop", "committer", "watcher"} {
 		require.Contains(t, stdout, name+"\n")
 	}
 	require.NotContains(t, stdout, "over   MAX")
+	require.Contains(t, stdout, "committer\n  lease  31 s = 30s LOOP_LEASE + 1s COMMIT_INTERVAL\n")
+	require.Contains(t, stdout, "watcher\n  lease  61 s = 30s LOOP_LEASE + 31s longest look\n")
+}
+
+// TestLeaseRefusesWhatRunRefuses: also what every row by itself would let pass.
+func TestLeaseRefusesWhatRunRefuses(t *testing.T) {
+	environment := map[string]string{"PIPELINE": "crm", "KAFKA_BROKERS": "localhost:9092", "KAFKA_TOPICS": "accounts", "DEAD_LETTER_TOPIC": "dead"}
+	for value, want := range map[string]string{
+		"300s": "LOOP_LEASE=5m0s: exceeds MAX_DETECTION_DELAY=5m0s less COMMIT_INTERVAL=1s",
+		"295s": "LOOP_LEASE=4m55s: exceeds MAX_DETECTION_DELAY=5m0s less the 31s",
+		"7s":   "LOOP_LEASE=7s: must be at least 8s, four times SIGNAL_TIMEOUT",
+	} {
+		environment["LOOP_LEASE"] = value
+		_, stderr, code := invoke(t, environment, "run")
+		require.Equal(t, process.ExitUsage, code)
+		require.Contains(t, stderr, want)
+		_, stderr, code = invoke(t, environment, "lease")
+		require.Equal(t, process.ExitFailed, code)
+		require.Contains(t, stderr, want)
+	}
+	environment["LOOP_LEASE"] = "295s"
+	stdout, _, _ := invoke(t, environment, "lease")
+	require.Contains(t, stdout, "over   MAX_DETECTION_DELAY 300 s: lower LOOP_LEASE\n")
 }
 
 func TestRunNamesEveryFault(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quiesce-io/quiesce/bridge/service"
+	"github.com/quiesce-io/quiesce/bridge/watch"
 	"github.com/quiesce-io/quiesce/internal/lease"
 	"github.com/quiesce-io/quiesce/internal/process"
 	"github.com/quiesce-io/quiesce/workflows/contract"
@@ -39,7 +40,11 @@ func printLeases(w io.Writer, settings service.Config, batch lease.Batch, asJSON
 			batchRow("hand-over of a full buffer", settings.HandOver(), limit),
 			attemptRow(account.Attempt, limit),
 			accountRow(account, limit),
-			leaseRow("loop", "LOOP_LEASE", settings.Loop.Lease, limit),
+			loopRow("loop", "LOOP_LEASE", "lower LOOP_LEASE", settings.Loop.Lease, limit),
+			loopRow("committer", fmt.Sprintf("%s LOOP_LEASE + %s COMMIT_INTERVAL", settings.Loop.Lease, settings.Kafka.CommitInterval),
+				"lower LOOP_LEASE or COMMIT_INTERVAL", settings.CommitterLease(), limit),
+			loopRow("watcher", fmt.Sprintf("%s LOOP_LEASE + %s longest look", settings.Loop.Lease, watch.LongestLook),
+				"lower LOOP_LEASE", settings.WatcherLease(), limit),
 		}
 	}
 	if asJSON {
@@ -62,6 +67,9 @@ func printLeases(w io.Writer, settings service.Config, batch lease.Batch, asJSON
 				fmt.Fprintf(w, "  over   MAX_DETECTION_DELAY %s: %s\n", seconds(limit), r.Lever)
 			}
 		}
+	}
+	if batch.Size == 0 {
+		return settings.ValidateLeases()
 	}
 	for _, r := range rows {
 		if !r.Passes {
@@ -94,6 +102,14 @@ func accountRow(a lease.Account, limit time.Duration) row {
 	r := leaseRow("account", derivation, a.Lease(), limit)
 	if !r.Passes {
 		r.Lever = "lower PARK_AFTER or shorten the attempt"
+	}
+	return r
+}
+
+func loopRow(name, derivation, lever string, total, limit time.Duration) row {
+	r := leaseRow(name, derivation, total, limit)
+	if !r.Passes {
+		r.Lever = lever
 	}
 	return r
 }

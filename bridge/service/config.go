@@ -76,9 +76,13 @@ func (c Config) HandOver() lease.Batch {
 	}
 }
 
-// committerLease is the lease of the committer, which turns once in
+// CommitterLease is the lease of the committer, which turns once in
 // COMMIT_INTERVAL.
-func (c Config) committerLease() time.Duration { return c.Loop.Lease + c.Kafka.CommitInterval }
+func (c Config) CommitterLease() time.Duration { return c.Loop.Lease + c.Kafka.CommitInterval }
+
+// WatcherLease is how long a watcher may hang unseen: its LOOP_LEASE counts from
+// when a look has hung for longer than any may take.
+func (c Config) WatcherLease() time.Duration { return c.Loop.Lease + watch.LongestLook }
 
 // Validate returns every fault, joined, relations between components included.
 func (c Config) Validate() error {
@@ -90,6 +94,21 @@ func (c Config) Validate() error {
 	if errors.Join(faults...) != nil {
 		return errors.Join(faults...)
 	}
+	return c.validateRelations()
+}
+
+// ValidateLeases returns every fault of the leases and of what they are derived
+// from: all of them make Validate fail as well.
+func (c Config) ValidateLeases() error {
+	if err := errors.Join(c.Lease.Validate(), c.Buffer.Validate(), c.Dispatch.Validate()); err != nil {
+		return err
+	}
+	return c.validateRelations()
+}
+
+// validateRelations returns the faults of valid settings that do not go together.
+func (c Config) validateRelations() error {
+	var faults []error
 	// A lane may wait for three answers before it turns: how a run began, the
 	// signal, and how the run began that took it.
 	if least := 4 * c.Dispatch.SignalTimeout; c.Loop.Lease < least {
@@ -100,9 +119,13 @@ func (c Config) Validate() error {
 		faults = append(faults, config.Fault{Name: "LOOP_LEASE", Value: c.Loop.Lease.String(),
 			Problem: fmt.Sprintf("must be at least %s: a loop may wait %s for a commit", least, consumer.CommitTimeout)})
 	}
-	if c.committerLease() > c.Lease.MaxDetectionDelay {
+	if c.CommitterLease() > c.Lease.MaxDetectionDelay {
 		faults = append(faults, config.Fault{Name: "LOOP_LEASE", Value: c.Loop.Lease.String(),
 			Problem: fmt.Sprintf("exceeds MAX_DETECTION_DELAY=%s less COMMIT_INTERVAL=%s", c.Lease.MaxDetectionDelay, c.Kafka.CommitInterval)})
+	}
+	if c.WatcherLease() > c.Lease.MaxDetectionDelay {
+		faults = append(faults, config.Fault{Name: "LOOP_LEASE", Value: c.Loop.Lease.String(),
+			Problem: fmt.Sprintf("exceeds MAX_DETECTION_DELAY=%s less the %s after which a look of the watcher counts as hung", c.Lease.MaxDetectionDelay, watch.LongestLook)})
 	}
 	handOver := c.HandOver()
 	if handOver.Lease() > c.Lease.MaxDetectionDelay {

@@ -49,11 +49,18 @@ func TestUndetectableIsRefused(t *testing.T) {
 		"at least 6s: a loop may wait 5s": func(c *service.Config) {
 			c.Loop.Lease, c.Dispatch.SignalTimeout = 5*time.Second, time.Second
 		},
-		"less COMMIT_INTERVAL=1m0s":   func(c *service.Config) { c.Loop.Lease, c.Kafka.CommitInterval = 5*time.Minute, time.Minute },
+		"less COMMIT_INTERVAL=1m0s": func(c *service.Config) { c.Loop.Lease, c.Kafka.CommitInterval = 5*time.Minute, time.Minute },
+		"LOOP_LEASE=4m30s: exceeds MAX_DETECTION_DELAY=5m0s less the 31s": func(c *service.Config) {
+			c.Loop.Lease = 270 * time.Second
+		},
 		"set PARK_AFTER to 5 or less": func(c *service.Config) { c.Lease.ParkAfter = 50 },
 	} {
 		c := validConfig()
 		change(&c)
 		require.ErrorContains(t, c.Validate(), lever)
+		require.ErrorContains(t, c.ValidateLeases(), lever)
 	}
+	c := validConfig()
+	c.Loop.Lease = 269 * time.Second
+	require.NoError(t, c.Validate())
 }

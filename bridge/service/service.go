@@ -101,7 +101,7 @@ func New(config Config, deps Deps) (*Bridge, error) {
 	b.consumer, err = consumer.New(config.Kafka, consumer.Deps{
 		Logger: deps.Logger, Metrics: deps.Metrics, Sink: b.dispatch, Buffer: b.buffer, Ledger: b.ledger,
 		PollTurn:   b.watchdog.Loop("poll", config.Loop.Lease),
-		CommitTurn: b.watchdog.Loop("committer", config.committerLease()),
+		CommitTurn: b.watchdog.Loop("committer", config.CommitterLease()),
 		MayAdmit:   b.clock.Agrees,
 		Options:    deps.Kafka,
 	})

@@ -32,6 +32,10 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// LongestLook is how long a look may be without its answer before the loop counts
+// as hung: a hung one makes no turns from then on.
+const LongestLook = pollTimeout + hangTimeout
+
 const (
 	// readers is how many plain reads run at a time.
 	readers = 8
@@ -199,7 +203,7 @@ func (w *Watcher) answered() bool {
 	defer w.mu.Unlock()
 	now := time.Now()
 	for target := range w.polls {
-		if now.Sub(target.lookedAt) > pollTimeout+hangTimeout {
+		if now.Sub(target.lookedAt) > LongestLook {
 			return false
 		}
 	}
