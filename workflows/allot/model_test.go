@@ -30,7 +30,7 @@ type client struct {
 	open     bool
 	asking   *request // the one whose answer it would accept
 	spans    []span   // its shares, by when they ended
-	silenced bool     // killed: never asks again
+	silenced bool     // killed, or has left: never asks again
 
 	succeeded time.Time // its latest success
 	probed    time.Time // its latest probe while it alone is out
@@ -91,6 +91,15 @@ func (f *fleet) start(rps int, t *rapid.T) {
 	f.ask(c, rps, t)
 }
 
+func (f *fleet) living() (n int) {
+	for _, c := range f.clients {
+		if !c.silenced {
+			n++
+		}
+	}
+	return n
+}
+
 func (f *fleet) ask(c *client, rps int, t *rapid.T) {
 	c.seq++
 	r := &request{client: c, asked: f.now, ShareRequest: contract.ShareRequest{
@@ -112,6 +121,47 @@ func (f *fleet) ask(c *client, rps int, t *rapid.T) {
 	r.Succeeded = c.succeeded
 	c.asking = r
 	f.sent = append(f.sent, r)
+}
+
+// leave has c say that it made its last call. That may get there late or never,
+// and what c asked before later still. Or it is as in a rolling restart: c had its
+// share, says so at once, and the others ask soon after.
+func (f *fleet) leave(c *client, rps int, t *rapid.T) {
+	orderly := rapid.Bool().Draw(t, "orderly")
+	if orderly {
+		f.round(rps, t)
+		f.now = f.now.Add(rapid.SampledFrom(passing).Draw(t, "leaves after"))
+	}
+	c.end(f.now)
+	f.ask(c, rps, t)
+	last := c.asking
+	last.Leaving = true
+	c.asking, c.silenced = nil, true
+	if orderly {
+		f.deliver(t, last)
+		f.now = f.now.Add(rapid.SampledFrom(passing).Draw(t, "others ask after"))
+		f.round(rps, t)
+		f.check(t)
+	}
+}
+
+// round is a moment at which nobody dawdles: asked, answered, received.
+func (f *fleet) round(rps int, t *rapid.T) {
+	for _, c := range f.clients {
+		if !c.silenced {
+			f.ask(c, rps, t)
+		}
+	}
+	for len(f.sent) > 0 {
+		r := f.sent[0]
+		f.sent = f.sent[1:]
+		f.deliver(t, r)
+	}
+	for len(f.replies) > 0 {
+		a := f.replies[0]
+		f.replies = f.replies[1:]
+		f.receive(a)
+	}
 }
 
 func take[T any](t *rapid.T, from *[]T) (T, bool) {
@@ -197,8 +247,8 @@ func (f *fleet) receive(a response) {
 	}
 }
 
-// TestSharesNeverExceedTheBudget: whoever joins, is killed, is delayed, asks
-// again; whatever is set, throttled, out, lost; and although the budget's run is
+// TestSharesNeverExceedTheBudget: whoever joins, leaves, is killed, is delayed,
+// asks again; whatever is set, throttled, out, lost; and although the budget's run is
 // continued, terminated or reset.
 func TestSharesNeverExceedTheBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -208,9 +258,9 @@ func TestSharesNeverExceedTheBudget(t *testing.T) {
 			f.now = f.now.Add(contract.ShareTTL)
 		}
 		for range rapid.IntRange(50, 300).Draw(t, "steps") {
-			switch step := rapid.IntRange(0, 19).Draw(t, "step"); step {
+			switch step := rapid.IntRange(0, 20).Draw(t, "step"); step {
 			case 0, 1:
-				if len(f.clients) < 5 {
+				if f.living() < 5 {
 					f.start(rps, t)
 				}
 			case 2, 3, 4, 5, 6:
@@ -223,27 +273,16 @@ func TestSharesNeverExceedTheBudget(t *testing.T) {
 			case 7, 8, 9, 10:
 				if r, ok := take(t, &f.sent); ok {
 					f.deliver(t, r)
+					if rapid.IntRange(0, 7).Draw(t, "twice") == 0 {
+						f.sent = append(f.sent, r)
+					}
 				}
 			case 11, 12, 13, 14:
 				if a, ok := take(t, &f.replies); ok {
 					f.receive(a)
 				}
-			case 15: // nobody dawdles: asked, answered, received
-				for _, c := range f.clients {
-					if !c.silenced {
-						f.ask(c, rps, t)
-					}
-				}
-				for len(f.sent) > 0 {
-					r := f.sent[0]
-					f.sent = f.sent[1:]
-					f.deliver(t, r)
-				}
-				for len(f.replies) > 0 {
-					a := f.replies[0]
-					f.replies = f.replies[1:]
-					f.receive(a)
-				}
+			case 15:
+				f.round(rps, t)
 			case 16:
 				if rapid.IntRange(0, 3).Draw(t, "kill") == 0 && len(f.clients) > 0 {
 					f.clients[rapid.IntRange(0, len(f.clients)-1).Draw(t, "killed")].silenced = true
@@ -263,6 +302,12 @@ func TestSharesNeverExceedTheBudget(t *testing.T) {
 					f.state = allot.New(f.now)
 					f.budgets[len(f.budgets)-1].until = f.now
 					f.budgets = append(f.budgets, span{calls: rps, from: f.now})
+				}
+			case 20:
+				if len(f.clients) > 0 {
+					if c := f.clients[rapid.IntRange(0, len(f.clients)-1).Draw(t, "leaver")]; !c.silenced {
+						f.leave(c, rps, t)
+					}
 				}
 			}
 			f.now = f.now.Add(rapid.SampledFrom(passing).Draw(t, "passes"))
