@@ -19,17 +19,21 @@ type wanted struct {
 	name       string
 	definition string // all after the name: type, NOT NULL, OPTIONS
 	kind       string // the type without a length
+	full       string // the type
+	notNull    bool
 	commitTime bool
 }
 
 // columnLine is a column in the DDL files; each stands on a line of its own.
-var columnLine = regexp.MustCompile(`(?m)^  ([A-Z]\w*) (([A-Z0-9]+)(?:\((?:MAX|\d+)\))?.*),$`)
+var columnLine = regexp.MustCompile(`(?m)^  ([A-Z]\w*) ((([A-Z0-9]+)(?:\((?:MAX|\d+)\))?).*),$`)
 
 func columnsOf(statement string) []wanted {
 	var columns []wanted
 	for _, m := range columnLine.FindAllStringSubmatch(statement, -1) {
 		columns = append(columns, wanted{
-			name: m[1], definition: m[2], kind: m[3], commitTime: strings.Contains(m[2], "allow_commit_timestamp"),
+			name: m[1], definition: m[2], full: m[3], kind: m[4],
+			notNull:    strings.Contains(m[2], " NOT NULL"),
+			commitTime: strings.Contains(m[2], "allow_commit_timestamp"),
 		})
 	}
 	return columns
@@ -51,6 +55,7 @@ type actual struct {
 	kind       string // type without a length
 	full       string // type
 	commitTime bool
+	notNull    bool
 	required   bool // NOT NULL and no default
 }
 
@@ -63,10 +68,10 @@ func (s *Store) readTable(ctx context.Context, name string) (table, error) {
 		statement := spanner.Statement{SQL: sql, Params: map[string]any{"t": name}}
 		return tx.Query(ctx, statement).Do(each)
 	}
-	err := query(`SELECT COLUMN_NAME, SPANNER_TYPE, IS_NULLABLE = 'NO' AND COLUMN_DEFAULT IS NULL AND IS_GENERATED = 'NEVER'
+	err := query(`SELECT COLUMN_NAME, SPANNER_TYPE, IS_NULLABLE = 'NO', IS_NULLABLE = 'NO' AND COLUMN_DEFAULT IS NULL AND IS_GENERATED = 'NEVER'
 		FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_SCHEMA = '' AND LOWER(TABLE_NAME) = LOWER(@t)`, func(r *spanner.Row) error {
 		var c actual
-		if err := r.Columns(&c.name, &c.full, &c.required); err != nil {
+		if err := r.Columns(&c.name, &c.full, &c.notNull, &c.required); err != nil {
 			return err
 		}
 		c.kind, _, _ = strings.Cut(c.full, "(")
@@ -141,7 +146,7 @@ func (t table) faults(name string, columns []wanted, key []string, mapped []colu
 			fault("column %s is named in SPANNER_COLUMNS and missing: add it with ALTER TABLE", c.name)
 		case !slices.Contains(mappable, have.kind):
 			fault("column %s is %s; SPANNER_COLUMNS can fill %s", c.name, have.full, strings.Join(mappable, ", "))
-		case have.required:
+		case have.notNull: // a default is no help: NULL is what is written
 			fault("column %s is NOT NULL; SPANNER_COLUMNS needs it nullable, for fields that are missing and accounts that are deleted", c.name)
 		}
 		mapped[i] = c.ofType(have.full)
@@ -165,8 +170,19 @@ func (t table) conflicts(name string, columns []wanted, key []string, mapped []c
 	}
 	for _, w := range columns {
 		filled[strings.ToLower(w.name)] = true
-		if have, ok := t.columns[strings.ToLower(w.name)]; ok && have.kind != w.kind {
+		have, ok := t.columns[strings.ToLower(w.name)]
+		switch alter := fmt.Sprintf("ALTER TABLE `%s` ALTER COLUMN %s", name, have.name); {
+		case !ok:
+		case have.kind != w.kind:
 			fault("column %s is %s and must be %s", w.name, have.full, w.kind)
+		case shorter(have.full, w.full) && w.name != accountsKey[0]: // accounts may be known to be short
+			definition := w.full
+			if have.notNull && w.notNull {
+				definition += " NOT NULL"
+			}
+			fault("column %s is %s, too short for what is written there: %s %s", w.name, have.full, alter, definition)
+		case have.notNull && !w.notNull:
+			fault("column %s is NOT NULL and must be nullable: %s %s", w.name, alter, have.full)
 		}
 	}
 	for _, lower := range slices.Sorted(maps.Keys(t.columns)) {
@@ -178,6 +194,13 @@ func (t table) conflicts(name string, columns []wanted, key []string, mapped []c
 		fault("the primary key is (%s) and must be (%s)", strings.Join(t.key, ", "), strings.Join(key, ", "))
 	}
 	return faults
+}
+
+// shorter reports whether a column of type have takes fewer characters than one of
+// type want. Both are of one kind.
+func shorter(have, want string) bool {
+	most, needed := column{}.ofType(have).most, column{}.ofType(want).most // 0 is MAX
+	return most != 0 && (needed == 0 || most < needed)
 }
 
 var (

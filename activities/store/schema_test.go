@@ -172,6 +172,61 @@ func TestCheckNamesWhatMigrateCannotMend(t *testing.T) {
 	}
 }
 
+// Tables that can be read, and whose rows Spanner would refuse: some with the first
+// deleted account only.
+func TestCheckNamesColumnsThatCouldNotBeWritten(t *testing.T) {
+	s := empty(t, func(c *Config) {
+		c.AccountsTable, c.SyncsTable, c.Columns = "Customers", "CustomerLog", "Email=email"
+	})
+	apply(t, s,
+		"CREATE TABLE Customers (AccountId STRING(36) NOT NULL, Payload STRING(MAX) NOT NULL, payloadhash STRING(32), Sources STRING(1024), SyncId STRING(32) NOT NULL, "+
+			"DeletedAt TIMESTAMP NOT NULL, Version STRING(128) NOT NULL DEFAULT ('none'), Email STRING(MAX) NOT NULL DEFAULT ('none')) PRIMARY KEY (AccountId)",
+		"CREATE TABLE CustomerLog (AccountId STRING(36) NOT NULL, SyncedAt TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp = true), SyncId STRING(32) NOT NULL, "+
+			"CalledAt TIMESTAMP NOT NULL DEFAULT (CURRENT_TIMESTAMP()), Outcome STRING(9), Operator STRING(MAX), Reason STRING(256)) PRIMARY KEY (AccountId, SyncedAt DESC, SyncId)")
+	_, err := s.Migrate(t.Context())
+	require.ErrorIs(t, err, ErrConflict)
+	faults := strings.Split(err.Error(), "\n")[1:]
+	require.Equal(t, []string{
+		"table Customers: column Payload is NOT NULL and must be nullable: ALTER TABLE `Customers` ALTER COLUMN Payload STRING(MAX)",
+		"table Customers: column PayloadHash is STRING(32), too short for what is written there: ALTER TABLE `Customers` ALTER COLUMN payloadhash STRING(64)",
+		"table Customers: column Sources is STRING(1024), too short for what is written there: ALTER TABLE `Customers` ALTER COLUMN Sources STRING(MAX)",
+		"table Customers: column SyncId is STRING(32), too short for what is written there: ALTER TABLE `Customers` ALTER COLUMN SyncId STRING(64)",
+		"table Customers: column DeletedAt is NOT NULL and must be nullable: ALTER TABLE `Customers` ALTER COLUMN DeletedAt TIMESTAMP",
+		"table Customers: column Version is NOT NULL and must be nullable: ALTER TABLE `Customers` ALTER COLUMN Version STRING(128)",
+		"table CustomerLog: column SyncId is STRING(32), too short for what is written there: ALTER TABLE `CustomerLog` ALTER COLUMN SyncId STRING(64) NOT NULL",
+		"table CustomerLog: column CalledAt is NOT NULL and must be nullable: ALTER TABLE `CustomerLog` ALTER COLUMN CalledAt TIMESTAMP",
+		"table CustomerLog: column Outcome is STRING(9), too short for what is written there: ALTER TABLE `CustomerLog` ALTER COLUMN Outcome STRING(16)",
+		"table CustomerLog: column Reason is STRING(256), too short for what is written there: ALTER TABLE `CustomerLog` ALTER COLUMN Reason STRING(MAX)",
+	}, faults)
+	err = s.Check(t.Context())
+	for _, fault := range append(faults, "table Customers: column Email is NOT NULL; SPANNER_COLUMNS needs it nullable") {
+		require.ErrorContains(t, err, fault)
+	}
+
+	// What the errors say is enough.
+	var statements []string
+	for _, fault := range faults {
+		_, statement, _ := strings.Cut(fault, ": ALTER")
+		statements = append(statements, "ALTER"+statement)
+	}
+	apply(t, s, append(statements, "ALTER TABLE Customers ALTER COLUMN Email STRING(MAX)")...)
+	_, err = s.Migrate(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Check(t.Context()))
+	sync := called(1, `{}`)
+	sync.SyncID = "00000000-0000-0000-0000-000000000001"
+	require.Equal(t, contract.OutcomeWritten, write(t, s, sync))
+	gone := called(2, "")
+	gone.Deleted = true
+	require.Equal(t, contract.OutcomeDeleted, write(t, s, gone))
+	require.NoError(t, s.Discard(t.Context(), Discard{Account: "a", ID: "d", At: at(3)}))
+
+	long := called(4, `{}`) // only this account is concerned
+	long.Account = strings.Repeat("x", 37)
+	_, err = s.Write(t.Context(), long)
+	require.ErrorIs(t, err, ErrRefused)
+}
+
 func TestMissingDatabase(t *testing.T) {
 	s := ready(t, nil)
 	cfg := s.cfg
