@@ -218,6 +218,13 @@ func (c *Consumer) resolve(ctx context.Context, starts []ledger.Start, commits k
 		s.Metadata = ledger.Metadata{TopicID: info.id, Watermark: o.Offset, Partitions: initial}
 		s.Committed, s.CommittedMetadata = true, s.Metadata.Encode()
 		wanted[partitionKey{name, p}] = ledger.Commit{Next: s.Next, Metadata: s.CommittedMetadata}
+		// As of a topic that was created anew while no bridge ran: brokers delete
+		// the commits with the old one.
+		if begin, found := earliest.Lookup(name, p); found && begin.Err == nil && begin.Offset < o.Offset {
+			c.log.Warn("no commit yet: starting at the end, as KAFKA_START=latest says, and not reading the records before it; if they are wanted, stop all bridges of the group, run the command and start them again; with KAFKA_START=earliest a group leaves none out",
+				"topic", name, "partition", p, "offset", o.Offset, "records", o.Offset-begin.Offset, "command", c.resetCommand(partitionKey{name, p}, "--to-earliest"))
+			continue
+		}
 		c.log.Info("no commit yet: starting", "topic", name, "partition", p, "at", where, "offset", o.Offset)
 	}
 	failed := c.send(ctx, wanted)

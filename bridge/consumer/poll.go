@@ -281,14 +281,19 @@ func (c *Consumer) stopPartition(part *partition, why string, reset ...string) {
 	if part.stopped != "" {
 		return
 	}
-	command := fmt.Sprintf("kafka-consumer-groups.sh --bootstrap-server %s --group %s --topic %s:%d --reset-offsets %s --execute",
-		strings.Join(c.cfg.Brokers, ","), c.cfg.Group, part.key.topic, part.key.partition, strings.Join(reset, " "))
+	command := c.resetCommand(part.key, reset...)
 	// The command passes over what is not committed yet, so that has to come
 	// first.
 	part.stopped = why + "; to resume, wait until nothing before it is uncommitted (uncommitted at /status is 0, or its watermark is the offset named), stop all bridges of the group, run: " + command + " and start them again"
 	part.held, part.paused = nil, true
 	c.client.PauseFetchPartitions(part.key.single())
 	c.log.Error("partition stopped", "topic", part.key.topic, "partition", part.key.partition, "reason", why, "resume", command)
+}
+
+// resetCommand sets the group's offset in a partition, while no bridge runs.
+func (c *Consumer) resetCommand(key partitionKey, reset ...string) string {
+	return fmt.Sprintf("kafka-consumer-groups.sh --bootstrap-server %s --group %s --topic %s:%d --reset-offsets %s --execute",
+		strings.Join(c.cfg.Brokers, ","), c.cfg.Group, key.topic, key.partition, strings.Join(reset, " "))
 }
 
 // letterOf copies a record out of the fetch it came with: that is large, and

@@ -38,6 +38,54 @@ func TestLatestIsResolvedOnceAndCommitted(t *testing.T) {
 	})
 }
 
+// A topic that was created anew while no bridge ran has no commits, like one that
+// the group has never read: what is in it already and is not read is told.
+func TestRecordsBeforeTheLatestAreWarnedAbout(t *testing.T) {
+	bubble(t, func(t *testing.T, k *kafka) {
+		k.fill("four", 1, 7) // nothing in the others
+		admin := kadm.NewClient(k.client)
+		_, err := admin.DeleteRecords(t.Context(), kadm.Offsets{"four": {0: {Topic: "four", At: 2}}})
+		require.NoError(t, err)
+		s := k.config("four")
+		s.Start = StartLatest
+		told := func(m *member) (warned []string) {
+			for line := range strings.Lines(m.log.String()) {
+				if strings.Contains(line, "level=WARN") && strings.Contains(line, "KAFKA_START=earliest") {
+					warned = append(warned, line)
+				}
+			}
+			return warned
+		}
+		a := k.start(s)
+		a.untilAssigned(4)
+		a.stop()
+		require.Len(t, told(a), 1)
+		require.Contains(t, told(a)[0], "topic=four partition=0 offset=7 records=5 ")
+		command := "kafka-consumer-groups.sh --bootstrap-server " + k.cluster.ListenAddrs()[0] + " --group group --topic four:0 --reset-offsets --to-earliest --execute"
+		require.Contains(t, told(a)[0], command)
+		require.Equal(t, 3, strings.Count(a.log.String(), `level=INFO msg="no commit yet: starting"`))
+
+		b := k.start(s)
+		b.untilAssigned(4)
+		b.stop()
+		require.Empty(t, told(b), "there are commits")
+		s.Group, s.Start = "another", StartEarliest
+		c := k.start(s)
+		k.until("all is read", func() bool { return len(c.sink.all()) == 5 })
+		c.stop()
+		require.Empty(t, told(c))
+
+		// The command does what it is for.
+		commit := kadm.Offsets{}
+		commit.Add(kadm.Offset{Topic: "four", Partition: 0, At: 2, LeaderEpoch: -1})
+		require.NoError(t, admin.CommitAllOffsets(t.Context(), "group", commit))
+		s.Group, s.Start = "group", StartLatest
+		d := k.start(s)
+		k.until("all is read", func() bool { return len(d.sink.all()) == 5 })
+		d.stop()
+	})
+}
+
 // Two members start a group at once, and another has started on two partitions
 // and died before it came to the rest: each partition starts at the end.
 func TestLatestHoldsForEveryPartitionThereWas(t *testing.T) {
