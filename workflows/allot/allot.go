@@ -224,6 +224,9 @@ func answer(s *contract.BudgetState, now time.Time, w *contract.BudgetWorker, sh
 	if now.Before(s.OpenAt) {
 		share.WaitsUntil = s.OpenAt
 	}
+	if now.Before(s.PausedUntil) {
+		share.PausedUntil = s.PausedUntil
+	}
 	// soon is as often as a fleet of this size may ask while something is going
 	// on: the server takes ten updates at a time.
 	// It is never later than a share has to be renewed.

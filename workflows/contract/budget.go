@@ -116,6 +116,13 @@ type Share struct {
 	// WaitsUntil is when a budget that knows nothing of what was granted before
 	// it will grant its first share; zero once passed.
 	WaitsUntil time.Time `json:"waits_until,omitzero"`
+	// PausedUntil is how long upstream wants no calls at all, in Temporal's time;
+	// zero once passed, or from an older build.
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+	// Unanswered is no part of an answer: it is where a worker shows its share that
+	// has ended, and is when it made the latest request that was answered, by its
+	// own clock; its start if none was.
+	Unanswered time.Time `json:"unanswered_since,omitzero"`
 }
 
 // SetBudget is an operator's order.

@@ -36,7 +36,7 @@ func TestBudgetPayloads(t *testing.T) {
 				Out: &contract.Breaker{Open: true, Since: at(40), Cause: "this worker alone: 401"},
 			}},
 		}},
-		"share":      contract.Share{Calls: 1, Probe: true, Renew: contract.Duration(4500 * time.Millisecond), Limit: 20, Leased: 14, Breaker: breaker, WaitsUntil: at(42)},
+		"share":      contract.Share{Calls: 1, Probe: true, Renew: contract.Duration(4500 * time.Millisecond), Limit: 20, Leased: 14, Breaker: breaker, WaitsUntil: at(42), PausedUntil: at(44)},
 		"set-budget": contract.SetBudget{RPS: 20},
 		"budget-input": contract.BudgetInput{State: &contract.BudgetState{
 			Now: at(41), OpenAt: at(15), Configured: 30, ConfiguredAt: at(0), Set: &set,
