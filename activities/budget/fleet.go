@@ -59,6 +59,9 @@ type Fleet struct {
 	log     *slog.Logger
 	wake    chan struct{} // capacity 1: askAt has moved
 
+	// ending calls ended when the share ends; only Run's goroutine uses it.
+	ending *time.Timer
+
 	// turning makes what is decided about the limiter and done to it one step.
 	// Without it an answer that granted a share could be applied after a
 	// Suspend that came while it was being looked at.
@@ -81,6 +84,8 @@ type Fleet struct {
 	probing     bool      // a probe was granted in this outage
 	suspectedAt time.Time // the latest suspicion
 	latest      contract.Share
+	until       time.Time // when it ends
+	latestAsked time.Time // when the request was made that it answers; the start before the first
 }
 
 // NewFleet returns a Fleet without a share.
@@ -95,6 +100,7 @@ func NewFleet(cfg Config, granter Granter, metrics telemetry.Metrics, log *slog.
 		worker:  fmt.Sprintf("%d@%.48s-%08x", os.Getpid(), host, rand.Uint32()),
 		started: time.Now(), metrics: metrics, log: log, wake: make(chan struct{}, 1),
 	}
+	f.latestAsked = f.started
 	f.limiter.waiting = f.wanting
 	f.limiter.throttled = f.report
 	metrics.Gauge("upstream.breaker", 0)
@@ -107,11 +113,19 @@ func (f *Fleet) Acquire(ctx context.Context) (Permit, error) { return f.limiter.
 // Outage implements [Budget].
 func (f *Fleet) Outage() Outage { return f.limiter.Outage() }
 
-// Share returns the latest answer; its zero value before the first.
+// Share returns the latest answer, its zero value before the first. Once the share
+// has ended it grants no calls; if that is for want of an answer, Unanswered is set.
 func (f *Fleet) Share() contract.Share {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.latest
+	s, now := f.latest, time.Now()
+	if elapsed(f.until, now) >= 0 {
+		s.Calls, s.Probe = 0, false
+	}
+	if elapsed(f.latestAsked, now) >= contract.ShareUse {
+		s.Unanswered = f.latestAsked
+	}
+	return s
 }
 
 // Run asks for shares until ctx is done; then it gives its share back. Let ctx
@@ -178,7 +192,7 @@ func (f *Fleet) unanswered(ctx context.Context, r contract.ShareRequest, err err
 	f.askAt = time.Now().Add(askAgain + rand.N(askAgain))
 	if ctx.Err() == nil && (f.failures == 1 || f.failures%20 == 0) {
 		f.log.Warn("no answer from the budget; calls stop when the share ends",
-			"share", f.latest.Calls, "ends_in", time.Until(f.asked.Add(contract.ShareUse)).Round(time.Millisecond), "failures", f.failures, "error", err)
+			"share", f.latest.Calls, "ends_in", max(0, time.Until(f.until)).Round(time.Millisecond), "failures", f.failures, "error", err)
 	}
 }
 
@@ -210,7 +224,7 @@ func (f *Fleet) answered(asked time.Time, r contract.ShareRequest, s contract.Sh
 		use.limit, open, cause = 0, true, f.event.Cause
 	}
 	trusted := !f.suspectedAt.After(asked)
-	f.latest = s
+	f.latest, f.until, f.latestAsked = s, use.until, asked
 	renew := time.Duration(s.Renew)
 	next := time.Now().Add(renew + rand.N(min(renew/10, 500*time.Millisecond)+1))
 	if next.Before(f.askAt) { // it is sooner if there was news since the request
@@ -231,10 +245,26 @@ func (f *Fleet) answered(asked time.Time, r contract.ShareRequest, s contract.Sh
 	}
 	f.metrics.Gauge("budget.limit", float64(s.Limit))
 	f.metrics.Gauge("budget.leased", float64(s.Calls)) // this worker's part; s.Leased is the fleet's sum
+	if f.ending != nil {
+		f.ending.Stop()
+	}
+	f.ending = time.AfterFunc(time.Until(use.until), f.ended)
+}
+
+// ended has the metric say that the share has ended, unless there is another by now.
+func (f *Fleet) ended() {
+	f.turning.Lock()
+	defer f.turning.Unlock()
+	if f.Share().Calls == 0 {
+		f.metrics.Gauge("budget.leased", 0)
+	}
 }
 
 // leave gives the share back.
 func (f *Fleet) leave(ctx context.Context) {
+	if f.ending != nil {
+		f.ending.Stop()
+	}
 	f.limiter.share(grant{}, f.Outage().Open, f.Outage().Cause)
 	r := f.request(time.Now())
 	r.Leaving = true

@@ -268,6 +268,61 @@ func TestAWorkerThatIsCutOffStopsWhenItsShareEnds(t *testing.T) {
 	})
 }
 
+// What is shown of a share that has ended for want of an answer is that nothing is
+// granted, and why.
+func TestAShareThatHasEndedIsShownAsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal, tally := newTemporal(), telemetry.NewTally(telemetry.Discard)
+		f := NewFleet(Config{UpstreamRPS: 10}, temporal, tally, slog.New(slog.DiscardHandler))
+		wanted := func() {
+			f.limiter.mu.Lock()
+			defer f.limiter.mu.Unlock()
+			f.limiter.demand.see(time.Now(), 20)
+		}
+		started := time.Now()
+		leased := func() float64 { return tally.Totals().Gauges["budget.leased"] }
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer func() { cancel(); wg.Wait() }()
+		lost := func(contract.ShareRequest) (time.Duration, time.Duration, bool) { return time.Hour, 0, true }
+		temporal.set(lost)
+		wg.Go(func() { _ = f.Run(ctx) })
+
+		time.Sleep(contract.ShareUse - time.Millisecond)
+		require.Equal(t, contract.Share{}, f.Share())
+		time.Sleep(time.Millisecond)
+		require.Equal(t, contract.Share{Unanswered: started}, f.Share(), "there never was an answer")
+
+		temporal.set(nil)
+		wanted()
+		time.Sleep(4 * time.Second)
+		require.Equal(t, 10, f.Share().Calls)
+		require.Zero(t, f.Share().Unanswered)
+		require.EqualValues(t, 10, leased())
+
+		temporal.set(lost)
+		f.mu.Lock()
+		last := f.asked
+		f.mu.Unlock()
+		time.Sleep(time.Until(last.Add(contract.ShareUse - time.Millisecond)))
+		require.Equal(t, 10, f.Share().Calls, "in use to the end")
+		require.EqualValues(t, 10, leased())
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.Zero(t, f.Share().Calls)
+		require.Equal(t, 10, f.Share().Limit, "as last heard")
+		require.Equal(t, last, f.Share().Unanswered)
+		require.Zero(t, leased())
+
+		temporal.set(nil)
+		wanted()
+		time.Sleep(4 * time.Second)
+		require.Equal(t, 10, f.Share().Calls)
+		require.Zero(t, f.Share().Unanswered)
+		require.EqualValues(t, 10, leased())
+	})
+}
+
 // A worker that is cut off from everything at the last moment of its share, with
 // calls that take as long as they may to connect: all are sent at once when it is
 // over, and meet in no second with those of the worker that got the budget since.
