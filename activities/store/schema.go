@@ -21,6 +21,7 @@ type wanted struct {
 	kind       string // the type without a length
 	full       string // the type
 	notNull    bool
+	filled     bool // never written as NULL, so that an existing one may be NOT NULL
 	commitTime bool
 }
 
@@ -39,8 +40,15 @@ func columnsOf(statement string) []wanted {
 	return columns
 }
 
-func accountColumns() []wanted { return columnsOf(ddl.Accounts()) }
-func syncColumns() []wanted    { return columnsOf(ddl.AccountSyncs()) }
+func accountColumns() []wanted {
+	columns := columnsOf(ddl.Accounts())
+	for i := range columns {
+		columns[i].filled = slices.Contains([]string{"Sources", "CalledAt", "SyncId", "Attempt", "SyncedAt"}, columns[i].name)
+	}
+	return columns
+}
+
+func syncColumns() []wanted { return columnsOf(ddl.AccountSyncs()) }
 
 // table is a table as the database has it. Names are compared without regard
 // to case, as Spanner does.
@@ -175,13 +183,13 @@ func (t table) conflicts(name string, columns []wanted, key []string, mapped []c
 		case !ok:
 		case have.kind != w.kind:
 			fault("column %s is %s and must be %s", w.name, have.full, w.kind)
-		case shorter(have.full, w.full) && w.name != accountsKey[0]: // accounts may be known to be short
+		case shorter(have.full, w.full) && !slices.Contains(maybeShort, w.name):
 			definition := w.full
-			if have.notNull && w.notNull {
+			if have.notNull && (w.notNull || w.filled) {
 				definition += " NOT NULL"
 			}
 			fault("column %s is %s, too short for what is written there: %s %s", w.name, have.full, alter, definition)
-		case have.notNull && !w.notNull:
+		case have.notNull && !w.notNull && !w.filled:
 			fault("column %s is NOT NULL and must be nullable: %s %s", w.name, alter, have.full)
 		}
 	}
@@ -195,6 +203,10 @@ func (t table) conflicts(name string, columns []wanted, key []string, mapped []c
 	}
 	return faults
 }
+
+// maybeShort are columns for what a team may know to be short. What is not is
+// refused when it is written, and only that account is concerned.
+var maybeShort = []string{"AccountId", "Payload"}
 
 // shorter reports whether a column of type have takes fewer characters than one of
 // type want. Both are of one kind.

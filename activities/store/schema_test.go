@@ -179,18 +179,18 @@ func TestCheckNamesColumnsThatCouldNotBeWritten(t *testing.T) {
 		c.AccountsTable, c.SyncsTable, c.Columns = "Customers", "CustomerLog", "Email=email"
 	})
 	apply(t, s,
-		"CREATE TABLE Customers (AccountId STRING(36) NOT NULL, Payload STRING(MAX) NOT NULL, payloadhash STRING(32), Sources STRING(1024), SyncId STRING(32) NOT NULL, "+
-			"DeletedAt TIMESTAMP NOT NULL, Version STRING(128) NOT NULL DEFAULT ('none'), Email STRING(MAX) NOT NULL DEFAULT ('none')) PRIMARY KEY (AccountId)",
+		"CREATE TABLE Customers (AccountId STRING(36) NOT NULL, Payload STRING(100) NOT NULL, payloadhash STRING(32), Sources STRING(1024), SyncId STRING(32) NOT NULL, "+
+			"CalledAt TIMESTAMP NOT NULL, Attempt INT64 NOT NULL, SyncedAt TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp = true), DeletedAt TIMESTAMP NOT NULL, Version STRING(128) NOT NULL DEFAULT ('none'), Email STRING(MAX) NOT NULL DEFAULT ('none')) PRIMARY KEY (AccountId)",
 		"CREATE TABLE CustomerLog (AccountId STRING(36) NOT NULL, SyncedAt TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp = true), SyncId STRING(32) NOT NULL, "+
 			"CalledAt TIMESTAMP NOT NULL DEFAULT (CURRENT_TIMESTAMP()), Outcome STRING(9), Operator STRING(MAX), Reason STRING(256)) PRIMARY KEY (AccountId, SyncedAt DESC, SyncId)")
 	_, err := s.Migrate(t.Context())
 	require.ErrorIs(t, err, ErrConflict)
 	faults := strings.Split(err.Error(), "\n")[1:]
 	require.Equal(t, []string{
-		"table Customers: column Payload is NOT NULL and must be nullable: ALTER TABLE `Customers` ALTER COLUMN Payload STRING(MAX)",
+		"table Customers: column Payload is NOT NULL and must be nullable: ALTER TABLE `Customers` ALTER COLUMN Payload STRING(100)",
 		"table Customers: column PayloadHash is STRING(32), too short for what is written there: ALTER TABLE `Customers` ALTER COLUMN payloadhash STRING(64)",
 		"table Customers: column Sources is STRING(1024), too short for what is written there: ALTER TABLE `Customers` ALTER COLUMN Sources STRING(MAX)",
-		"table Customers: column SyncId is STRING(32), too short for what is written there: ALTER TABLE `Customers` ALTER COLUMN SyncId STRING(64)",
+		"table Customers: column SyncId is STRING(32), too short for what is written there: ALTER TABLE `Customers` ALTER COLUMN SyncId STRING(64) NOT NULL",
 		"table Customers: column DeletedAt is NOT NULL and must be nullable: ALTER TABLE `Customers` ALTER COLUMN DeletedAt TIMESTAMP",
 		"table Customers: column Version is NOT NULL and must be nullable: ALTER TABLE `Customers` ALTER COLUMN Version STRING(128)",
 		"table CustomerLog: column SyncId is STRING(32), too short for what is written there: ALTER TABLE `CustomerLog` ALTER COLUMN SyncId STRING(64) NOT NULL",
