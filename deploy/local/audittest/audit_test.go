@@ -46,12 +46,19 @@ func TestAudit(t *testing.T) {
 		defer p.upstream.Inject(account, upstream.Fault{Status: 422})()
 		p.change(account)
 	}
+	stop := p.succeeding()
+	p.await("both are parked", func() bool {
+		var parked []struct{ Account string }
+		require.Zero(t, p.decode(&parked, "worker", "parked", "list", "--json"))
+		return len(parked) == 2
+	})
+	records := 14 + stop()
 	p.committed()
 
 	r, code := p.verify()
 	require.Zero(t, code, "%+v", r.Violations)
-	require.Equal(t, 8, r.Counts.Accounts)
-	require.Equal(t, 14, r.Counts.Records)
+	require.Equal(t, 9, r.Counts.Accounts)
+	require.Equal(t, records, r.Counts.Records)
 
 	t.Run("timeline", func(t *testing.T) {
 		var timeline struct {

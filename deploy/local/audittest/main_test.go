@@ -170,6 +170,31 @@ func (p *pipeline) change(accounts ...string) {
 	}
 }
 
+// succeeding keeps an account changing until stop is called, which returns how
+// often: where nobody's calls succeed it is an outage, in which nobody parks.
+func (p *pipeline) succeeding() (stop func() int) {
+	ended, changes := make(chan struct{}), make(chan int)
+	go func() {
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ended:
+				changes <- n
+				return
+			case <-p.Context().Done(): // the test has failed
+				return
+			case <-tick.C:
+			}
+			p.upstream.Change("healthy")
+			if err := p.kafka.ProduceSync(p.Context(), &kgo.Record{Key: []byte("healthy")}).FirstErr(); err != nil && p.Context().Err() == nil {
+				p.Error(err)
+			}
+		}
+	}()
+	return func() int { close(ended); return <-changes }
+}
+
 func (p *pipeline) await(what string, condition func() bool) {
 	p.Helper()
 	require.Eventually(p, condition, patience, 100*time.Millisecond, what)

@@ -182,7 +182,9 @@ func TestReplayOfAccounts(t *testing.T) {
 	p.await("the live change waits", func() bool {
 		return strings.Contains(p.command("worker", "audit", "live", "--since", "5s"), "signalled")
 	})
+	stop := p.succeeding()
 	out := p.command("bridge", "replay", "--accounts", "quiet,silent,live,bad", "--reason", "they said so", "--id", "said-so")
+	stop()
 	require.Contains(t, out, "completed after")
 	require.Regexp(t, `"silent" +[0-9a-f]{12} -> [0-9a-f]{12}\n`, out)
 	for _, line := range []string{"synced     3", "changed    2", "unchanged  1", "parked     1"} {
