@@ -68,7 +68,8 @@ func bridgeStatus() (process.Status, *telemetry.Tally) {
 	}}, tally
 }
 
-func workerStatus(breaker *atomic.Bool) (process.Status, *telemetry.Tally) {
+func workerStatus(breaker *atomic.Bool, share *atomic.Pointer[contract.Share]) (process.Status, *telemetry.Tally) {
+	share.Store(&contract.Share{Calls: 25, Limit: 50, Leased: 40})
 	tally := telemetry.NewTally(telemetry.Discard)
 	tally.Count("sync.changes", 1_600)
 	tally.Count("sync.calls", 1_000)
@@ -83,7 +84,7 @@ func workerStatus(breaker *atomic.Bool) (process.Status, *telemetry.Tally) {
 	return process.Status{Metrics: tally, Live: healthy, Ready: healthy, Snapshot: func() any {
 		s := worker.Status{
 			Pipeline: "accounts", Version: "v1.2.3", TaskQueue: "accounts", Slots: 100, BudgetRPS: 80,
-			Share:  contract.Share{Calls: 25, Limit: 50, Leased: 40},
+			Share:  *share.Load(),
 			Parked: parked.Counted{Accounts: 3, ReadAt: time.Now().Add(-4 * time.Second)},
 		}
 		if breaker.Load() {
@@ -149,7 +150,8 @@ func TestBridgePageShowsWhatStatusSays(t *testing.T) {
 
 func TestWorkerPageShowsWhatStatusSays(t *testing.T) {
 	var breaker atomic.Bool
-	status, tally := workerStatus(&breaker)
+	var share atomic.Pointer[contract.Share]
+	status, tally := workerStatus(&breaker, &share)
 	server := serve(t, status)
 	b := open(t)
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -174,7 +176,18 @@ func TestWorkerPageShowsWhatStatusSays(t *testing.T) {
 
 	notices := `document.getElementById("notices").textContent`
 	require.Empty(t, eval[string](b, notices))
+	until := time.Now().Add(40 * time.Second)
+	share.Store(&contract.Share{PausedUntil: until})
 	tally.Gauge("budget.limit", 0)
+	tally.Gauge("budget.leased", 0)
+	b.await(fmt.Sprintf(notices+`.includes("Upstream asked for no calls until " + new Date(%d).toLocaleTimeString("en-GB"))`, until.UnixMilli()))
+	require.NotContains(t, eval[string](b, notices), "budget set", "it is upstream's pause, not an operator's")
+	share.Store(&contract.Share{PausedUntil: until, Unanswered: time.Now().Add(-90 * time.Second)})
+	b.await(`/No answer from the budget for 1\smin\s[34]\d\ss: calls have stopped/.test(` + notices + `)`)
+	require.NotContains(t, eval[string](b, notices), "Upstream asked", "what was last heard explains nothing any more")
+	require.NotContains(t, eval[string](b, notices), "budget set")
+	require.Equal(t, "0", b.shown("metrics.gauges.budget.leased"))
+	share.Store(&contract.Share{})
 	b.await(notices + `.includes("calls are paused until somebody runs worker budget set")`)
 	breaker.Store(true) // then nobody has paused anything
 	b.await("!" + notices + `.includes("paused")`)

@@ -83,11 +83,14 @@ export const worker = {
   name: "worker",
 
   notices(s) {
-    const notices = [], {waits_until: until} = s.share ?? {};
+    const notices = [], {waits_until: waits, paused_until: pause, unanswered_since: unanswered} = s.share ?? {};
     if (s.breaker.open) notices.push(["bad", `Upstream is out (${s.breaker.cause}) since ${clock(s.breaker.since)}: one probe every few seconds, the backlog waits in Temporal and nobody is parked.`]);
-    const wait = until ? since(until, s.process.now) : 0;
-    if (wait < 0) notices.push(["warn", `The budget is new and grants its first calls in ${age(-wait)}: shares of one before it may still be in use.`]);
-    else if (limit(s) === 0 && !s.breaker.open && !s.share?.breaker?.open) notices.push(["warn", "The budget is 0: calls are paused until somebody runs worker budget set."]);
+    // Only the first of these is so: what an answer said that is too old explains nothing.
+    const wait = waits ? since(s.process.now, waits) : 0;
+    if (unanswered) notices.push(["bad", `No answer from the budget for ${whole(since(unanswered, s.process.now))}: calls have stopped until there is one.`]);
+    else if (wait > 0) notices.push(["warn", `The budget is new and grants its first calls in ${age(wait)}: shares of one before it may still be in use.`]);
+    else if (pause) notices.push(["warn", `Upstream asked for no calls until ${clock(pause)} (Retry-After).`]);
+    else if (limit(s) === 0 && !waits && !s.breaker.open && !s.share?.breaker?.open) notices.push(["warn", "The budget is 0: calls are paused until somebody runs worker budget set."]);
     if (s.parked?.error) notices.push(["warn", `Parked accounts could not be counted: ${s.parked.error}`]);
     // The breaker has said more about upstream than its dependency does.
     return [...notices, ...surroundings({...s, dependencies: (s.dependencies ?? []).filter((d) => d.name !== "upstream" || !s.breaker.open)})];
