@@ -468,9 +468,9 @@ func TestKilled(t *testing.T) {
 	f.neverOver()
 }
 
-// TestForgotten: the budget's run is terminated, then reset by hand, and then
-// everything is restarted; a budget that has lost its memory grants nothing for a
-// TTL, and never is more called than the budget.
+// TestForgotten: a budget starts, its run is terminated, and the one after it is
+// reset by hand, while the same workers go on; a budget that has no memory, or has
+// lost it, grants nothing for a TTL, and never is more called than the budget.
 func TestForgotten(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
