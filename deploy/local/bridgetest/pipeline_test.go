@@ -78,8 +78,10 @@ func (p *pipeline) command(part string, args ...string) {
 }
 
 // status reads the bridge's status; one that does not answer has none.
-func (p *pipeline) status() (status service.Status) {
-	response, err := http.Get(p.bridge.StatusURL)
+func (p *pipeline) status() service.Status { return p.statusOf(p.bridge) }
+
+func (p *pipeline) statusOf(bridge *stack.Process) (status service.Status) {
+	response, err := http.Get(bridge.StatusURL)
 	if err != nil {
 		return service.Status{}
 	}
