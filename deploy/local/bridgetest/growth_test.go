@@ -7,12 +7,15 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 // TestPartitionsGrowWhileChangesWait adds partitions while the changes of some
 // accounts wait in their runs, and changes the accounts again: some of them in
-// another partition now, and some of these with another bridge. One call covers
-// both changes of an account, and all partitions are committed.
+// another partition now, and some of these with another bridge. One run and
+// one call cover both changes of an account, and all partitions are committed.
 func TestPartitionsGrowWhileChangesWait(t *testing.T) {
 	t.Parallel()
 	const (
@@ -83,6 +86,20 @@ func TestPartitionsGrowWhileChangesWait(t *testing.T) {
 		if len(calls) != 1 || calls[0].Version != 2 {
 			t.Errorf("%s: calls %+v, want one that reads version 2", account, calls)
 		}
+	}
+	// The row would spare a second run its call: that there is none shows that the
+	// changes were one account's wherever they came from.
+	runs := int64(0)
+	until(t, "every run is listed", func() bool {
+		response, err := world.temporal.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{
+			Namespace: world.Temporal.Namespace, Query: fmt.Sprintf("TaskQueue = '%s' AND WorkflowType = '%s'", p.Name, contract.AccountSync),
+		})
+		must(t, err)
+		runs = response.GetCount()
+		return runs >= accounts
+	})
+	if runs != accounts {
+		t.Errorf("%d runs of %d accounts, want one of each", runs, accounts)
 	}
 	t.Logf("%d of %d accounts moved, second changes %s after the first: %d calls", moved, accounts, took.Round(time.Second), len(p.upstream.Calls()))
 }
