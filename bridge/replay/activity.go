@@ -158,7 +158,10 @@ func (s *slice) feed(ctx context.Context, items chan<- item) error {
 		s.reached = s.reached || !before
 		if i.account == "" {
 			if !before {
-				s.tracker.begin(i.at)
+				if err := s.room(ctx); err != nil {
+					return err
+				}
+				s.tracker.begin(i)
 				s.tracker.done(i.at, "", result{kind: invalid})
 			}
 			return ctx.Err()
@@ -172,12 +175,15 @@ func (s *slice) feed(ctx context.Context, items chan<- item) error {
 			s.tracker.pass(i.at)
 			return ctx.Err()
 		}
+		if err := s.room(ctx); err != nil {
+			return err
+		}
 		if err := pace.wait(ctx); err != nil {
 			return err
 		}
 		// It is begun before it is handed over: what is handed over and then
 		// given up must stand in the way of the cursor.
-		s.tracker.begin(i.at)
+		s.tracker.begin(i)
 		select {
 		case items <- i:
 			return nil
@@ -185,6 +191,17 @@ func (s *slice) feed(ctx context.Context, items chan<- item) error {
 			return ctx.Err()
 		}
 	})
+}
+
+// room waits while too many places are done ahead of one whose account is still
+// under way.
+func (s *slice) room(ctx context.Context) error {
+	for s.tracker.full() {
+		if err := sleep(ctx, retryAfter); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // account replays one account. It reports false if it was given up.

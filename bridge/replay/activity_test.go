@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/quiesce-io/quiesce/bridge/intake"
@@ -241,6 +245,64 @@ func TestStopKeepsWhatIsOpen(t *testing.T) {
 	require.True(t, progress.Complete)
 	require.Equal(t, 203, progress.Counts.Synced)
 	require.Len(t, accounts.requests(), 204, "b was asked twice")
+}
+
+// TestOneAccountThatDoesNotEnd holds the others up only when so many are done
+// that come after it that more would not fit what Temporal takes.
+func TestOneAccountThatDoesNotEnd(t *testing.T) {
+	const inFlight = 3
+	var many []string
+	for i := range contract.MaxReplayAhead + 100 {
+		many = append(many, fmt.Sprint("account-", i))
+	}
+	in := input(many...)
+	in.InFlight = inFlight
+	stop := make(chan struct{})
+	var done atomic.Int64
+	accounts := &fakeAccounts{follow: func(ctx context.Context, account string) (result, error) {
+		if account == many[0] {
+			<-ctx.Done() // never ends by itself
+			return result{}, ctx.Err()
+		}
+		if done.Add(1) == contract.MaxReplayAhead {
+			time.AfterFunc(time.Second/2, func() { close(stop) }) // time for those that should not begin
+		}
+		return result{kind: unchanged}, nil
+	}}
+	progress, err := execute(t, accounts, &Kafka{}, in, func(env *testsuite.TestActivityEnvironment) { env.SetWorkerStopChannel(stop) })
+	require.NoError(t, err)
+	require.Equal(t, many[0], progress.WaitsFor)
+	require.False(t, progress.Complete)
+	require.Equal(t, cursor(0), progress.Next)
+	require.GreaterOrEqual(t, len(progress.Ahead), contract.MaxReplayAhead)
+	require.LessOrEqual(t, len(progress.Ahead), contract.MaxReplayAhead+inFlight)
+
+	// A slice that begins with so many does the one that they wait for, and then
+	// the rest.
+	accounts.follow = nil
+	in.Progress = progress
+	progress, err = execute(t, accounts, &Kafka{}, in, nil)
+	require.NoError(t, err)
+	require.True(t, progress.Complete)
+	require.Empty(t, progress.WaitsFor)
+	require.Equal(t, len(many), progress.Counts.Synced)
+	require.Len(t, accounts.requests(), len(many)+1, "only the first is asked for twice")
+}
+
+// TestProgressFitsAPayload also where everything in it is as long as can be.
+func TestProgressFitsAPayload(t *testing.T) {
+	var p contract.ReplayProgress
+	for range contract.MaxReplayAhead {
+		p.Ahead = append(p.Ahead, contract.ReplayCursor{Range: 99_999, Offset: math.MaxInt64})
+	}
+	for range contract.MaxChangesNamed {
+		p.Changed = append(p.Changed, contract.ReplayChange{Account: strings.Repeat("a", contract.MaxAccountKeyBytes)})
+	}
+	p.WaitsFor = p.Changed[0].Account
+	encoded, err := converter.GetDefaultDataConverter().ToPayload(p)
+	require.NoError(t, err)
+	require.Less(t, len(encoded.GetData()), 2<<20-maxAccountBytes)
+	require.Less(t, len(encoded.GetData()), 512<<10, "where Temporal warns")
 }
 
 // TestErrorsAreWaitedOut: what Temporal does not answer is asked again, what it

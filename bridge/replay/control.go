@@ -135,9 +135,13 @@ func (c *Control) Show(ctx context.Context, id string) (View, error) {
 		if pending.GetHeartbeatDetails() != nil && c.Converter.FromPayloads(pending.GetHeartbeatDetails(), &beat) == nil {
 			v.Progress = beat
 		}
-		if failure := pending.GetLastFailure(); failure != nil {
+		switch state, failure := pending.GetState(), pending.GetLastFailure(); {
+		case state == enumspb.PENDING_ACTIVITY_STATE_STARTED && beat.WaitsFor != "":
+			v.Waiting = fmt.Sprintf("account %q is still under way, and with %d done that come after it none is begun (worker audit %s)",
+				beat.WaitsFor, len(beat.Ahead), beat.WaitsFor)
+		case failure != nil:
 			v.Waiting = failure.GetMessage()
-		} else if pending.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED {
+		case state == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED:
 			v.Waiting = "no bridge has taken it"
 		}
 	}

@@ -88,6 +88,8 @@ func TestShow(t *testing.T) {
 	state := contract.ReplayState{ID: "r1", Began: base.Add(-time.Hour).UTC(), Accounts: 9, Progress: contract.ReplayProgress{Next: cursor(2)}}
 	beat, err := converter.GetDefaultDataConverter().ToPayloads(contract.ReplayProgress{Next: cursor(5)})
 	require.NoError(t, err)
+	full, err := converter.GetDefaultDataConverter().ToPayloads(contract.ReplayProgress{Next: cursor(5), Ahead: []contract.ReplayCursor{cursor(7)}, WaitsFor: "alice"})
+	require.NoError(t, err)
 	for _, test := range []struct {
 		name    string
 		pending []*workflowpb.PendingActivityInfo
@@ -96,6 +98,9 @@ func TestShow(t *testing.T) {
 	}{
 		{"between slices", nil, 2, ""},
 		{"in a slice", []*workflowpb.PendingActivityInfo{{State: enumspb.PENDING_ACTIVITY_STATE_STARTED, HeartbeatDetails: beat}}, 5, ""},
+		{"held up by an account", []*workflowpb.PendingActivityInfo{{State: enumspb.PENDING_ACTIVITY_STATE_STARTED, HeartbeatDetails: full}}, 5,
+			`account "alice" is still under way, and with 1 done that come after it none is begun (worker audit alice)`},
+		{"its bridge is gone", []*workflowpb.PendingActivityInfo{{State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, HeartbeatDetails: full}}, 5, "no bridge has taken it"},
 		{"no bridge", []*workflowpb.PendingActivityInfo{{State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED}}, 2, "no bridge has taken it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ type result struct {
 type tracker struct {
 	mu     sync.Mutex
 	next   contract.ReplayCursor   // where the source is
-	open   []contract.ReplayCursor // begun and not done, in order
+	open   []item                  // begun and not done, in order
 	ahead  []contract.ReplayCursor // done, behind the first that is open
 	counts contract.ReplayCounts
 	named  []contract.ReplayChange // some of those that are changed
@@ -40,11 +40,34 @@ func newTracker(p contract.ReplayProgress) *tracker {
 }
 
 // begin says that the place is under way.
-func (t *tracker) begin(at contract.ReplayCursor) {
+func (t *tracker) begin(i item) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.open = append(t.open, at)
-	t.reach(at)
+	t.open = append(t.open, i)
+	t.reach(i.at)
+}
+
+// full reports whether so many places are done ahead of one that is not that no
+// more may begin. Where none is under way one may: it is the one they wait for.
+func (t *tracker) full() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.ahead) < contract.MaxReplayAhead || len(t.open) == 0 {
+		return false
+	}
+	t.trim()
+	return len(t.ahead) >= contract.MaxReplayAhead
+}
+
+// trim drops places that need no entry of their own any more, since all before
+// them are done, and returns the first whose account is not.
+func (t *tracker) trim() contract.ReplayCursor {
+	first := t.next
+	if len(t.open) > 0 && t.open[0].at.Before(first) {
+		first = t.open[0].at
+	}
+	t.ahead = slices.DeleteFunc(t.ahead, func(at contract.ReplayCursor) bool { return at.Before(first) })
+	return first
 }
 
 // pass says that the source has passed the place, which needs nothing.
@@ -65,9 +88,7 @@ func (t *tracker) reach(at contract.ReplayCursor) {
 func (t *tracker) done(at contract.ReplayCursor, account string, r result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.Index(t.open, at); i >= 0 {
-		t.open = slices.Delete(t.open, i, i+1)
-	}
+	t.open = slices.DeleteFunc(t.open, func(i item) bool { return i.at == at })
 	t.ahead = append(t.ahead, at)
 	switch r.kind {
 	case unchanged:
@@ -100,14 +121,10 @@ func (t *tracker) exhausted() {
 func (t *tracker) progress() contract.ReplayProgress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := contract.ReplayProgress{Next: t.next, Counts: t.counts, Complete: t.end && len(t.open) == 0}
-	for _, at := range t.open {
-		if at.Before(p.Next) {
-			p.Next = at
-		}
-	}
-	// Places that Next has passed need no entry of their own any more.
-	t.ahead = slices.DeleteFunc(t.ahead, func(at contract.ReplayCursor) bool { return at.Before(p.Next) })
+	p := contract.ReplayProgress{Next: t.trim(), Counts: t.counts, Complete: t.end && len(t.open) == 0}
 	p.Ahead, p.Changed = slices.Clone(t.ahead), slices.Clone(t.named)
+	if len(p.Ahead) >= contract.MaxReplayAhead && len(t.open) > 0 {
+		p.WaitsFor = t.open[0].account
+	}
 	return p
 }

@@ -155,13 +155,22 @@ type ReplayProgress struct {
 	// it are.
 	Next ReplayCursor `json:"next"`
 	// Ahead are places behind Next that are done already.
-	Ahead    []ReplayCursor `json:"ahead,omitempty"`
-	Complete bool           `json:"complete,omitempty"`
-	Counts   ReplayCounts   `json:"counts"`
+	Ahead []ReplayCursor `json:"ahead,omitempty"`
+	// WaitsFor is the account at Next while no account is begun until it is done:
+	// there are [MaxReplayAhead] places Ahead.
+	WaitsFor string       `json:"waits_for,omitempty"`
+	Complete bool         `json:"complete,omitempty"`
+	Counts   ReplayCounts `json:"counts"`
 	// Changed names some of the accounts in Counts.Changed: the first
 	// [MaxChangesNamed] of them.
 	Changed []ReplayChange `json:"changed,omitempty"`
 }
+
+// MaxReplayAhead bounds Ahead, but for the accounts under way. A place takes 45
+// bytes of JSON at most, with a range of five digits and an offset of 19: some
+// 450 kB together, of the 2 MB that Temporal takes as one payload. An input may
+// have 1 MB of accounts besides, and places of 20 bytes then.
+const MaxReplayAhead = 10_000
 
 // MaxChangesNamed bounds what a replay carries along in heartbeats and history.
 const MaxChangesNamed = 20
