@@ -34,6 +34,9 @@ type ReplayReport struct {
 	Unchanged int               `json:"unchanged"`
 	NotKept   int               `json:"not_kept"` // fenced, or known to be too old
 	Changed   []ReplayedAccount `json:"changed"`
+	// MayLack is how many calls for other replays may have served this one too:
+	// their rows have no room for an ID more.
+	MayLack int `json:"may_lack,omitempty"`
 }
 
 // Replay reads what a replay has called in the window, and which payloads that
@@ -45,6 +48,9 @@ func (l *Log) Replay(ctx context.Context, id string, w Window) (ReplayReport, er
 	statement.Params = map[string]any{"since": w.Since, "until": w.Until, "id": id}
 	account := ""
 	err := l.query(ctx, statement, func(s Sync) error {
+		if s.Discarded() {
+			return nil
+		}
 		report.Calls++
 		if report.Calls == 1 || s.Account != account {
 			report.Accounts++
@@ -72,7 +78,32 @@ func (l *Log) Replay(ctx context.Context, id string, w Window) (ReplayReport, er
 		})
 		return nil
 	})
+	if err != nil {
+		return report, err
+	}
+	report.MayLack, err = l.mayLack(ctx, id, w)
 	return report, err
+}
+
+// mayLack counts the calls in the window whose rows do not name the replay, but
+// others in so many characters that it may have been left out.
+func (l *Log) mayLack(ctx context.Context, id string, w Window) (n int, err error) {
+	statement := spanner.NewStatement("SELECT COUNT(*) FROM `" + l.Syncs + "`" +
+		" WHERE SyncedAt >= @since AND SyncedAt < @until AND CHAR_LENGTH(ReplayId) >= @full" +
+		" AND @id NOT IN UNNEST(SPLIT(ReplayId, ',')) AND IFNULL(Outcome, '') != @discarded")
+	statement.Params = map[string]any{
+		"since": w.Since, "until": w.Until, "id": id, "full": int64(contract.ReplayIDsFull), "discarded": string(contract.OutcomeDiscarded),
+	}
+	err = l.Client.Single().Query(ctx, statement).Do(func(r *spanner.Row) error {
+		var count int64
+		err := r.Column(0, &count)
+		n = int(count)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("count rows of %s that may lack replay %s: %w", l.Syncs, id, err)
+	}
+	return n, err
 }
 
 // before returns the hash of the payload that the account had before the sync,
@@ -112,6 +143,9 @@ func (r ReplayReport) Print(w io.Writer) error {
 			before = "not in the log"
 		}
 		fmt.Fprintf(&b, "  %q  %s  %s  %s -> %s\n", c.Account, instant(c.SyncedAt), c.Outcome, before, whole(c.After))
+	}
+	if r.MayLack > 0 {
+		fmt.Fprintf(&b, "not known  %d calls for other replays may have served this one too: their rows have no room for another ID\n", r.MayLack)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

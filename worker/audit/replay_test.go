@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/quiesce-io/quiesce/activities/store"
+	"github.com/quiesce-io/quiesce/workflows/contract"
 )
 
 func hashed(payload string) string {
@@ -67,4 +69,32 @@ func TestReplayReport(t *testing.T) {
 	report, err = f.log.Replay(t.Context(), "r", f.window())
 	require.NoError(t, err)
 	require.Zero(t, report.Calls)
+}
+
+// TestReplayReportOfWhatMayBeMissing: a row names replays as far as they fit, so
+// one that names many may lack this one; a short one does not.
+func TestReplayReportOfWhatMayBeMissing(t *testing.T) {
+	f := newFixture(t)
+	long, other := strings.Repeat("l", 32), strings.Repeat("o", 31)
+	f.replayed("a", "run-1", 10, `{}`, contract.ReplayIDs([]contract.ReplayRequest{{ID: long}, {ID: "r1"}, {ID: other}}))
+	f.replayed("b", "run-2", 10, `{}`, contract.ReplayIDs([]contract.ReplayRequest{{ID: long}, {ID: other}, {ID: "r1"}}))
+	f.replayed("c", "run-3", 10, `{}`, other)
+	f.sync("d", "run-4", 10, `{}`, f.change(0, -30))
+	report, err := f.log.Replay(t.Context(), "r1", f.window())
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Calls)
+	require.Equal(t, 1, report.MayLack, "b's")
+	var out bytes.Buffer
+	require.NoError(t, report.Print(&out))
+	require.Contains(t, out.String(), "not known  1 calls for other replays may have served this one too")
+}
+
+// TestReplayReportLeavesDiscardsOut: a replay that was given up called nobody.
+func TestReplayReportLeavesDiscardsOut(t *testing.T) {
+	f := newFixture(t)
+	f.sync("a", "run-1", 0, `{"v":1}`, f.change(0, -30))
+	require.NoError(t, f.store.Discard(t.Context(), store.Discard{Account: "a", ID: "run-2/discard-1", ReplayID: "r1", Operator: "ada", Reason: "gone", At: f.at(20)}))
+	report, err := f.log.Replay(t.Context(), "r1", f.window())
+	require.NoError(t, err)
+	require.Equal(t, ReplayReport{ID: "r1", Changed: []ReplayedAccount{}}, report)
 }

@@ -88,8 +88,11 @@ func (r *Replayed) Serves(id string) bool { return r != nil && slices.Contains(r
 // maxReplayIDs is what the sync log's column ReplayId holds.
 const maxReplayIDs = 64
 
-// ReplayIDs names the replays of a call, separated by commas, as far as they fit
-// the sync log's column; "" for a call that no replay asked for.
+// ReplayIDsFull is the length from which on [ReplayIDs] may have left out an ID.
+const ReplayIDsFull = maxReplayIDs - MaxReplayIDBytes
+
+// ReplayIDs names the replays of a call, separated by commas, up to the first that
+// does not fit the sync log's column; "" for a call that no replay asked for.
 func ReplayIDs(requests []ReplayRequest) string {
 	var ids []string
 	length := 0
