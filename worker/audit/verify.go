@@ -85,6 +85,8 @@ type verification struct {
 	report Report
 	last   map[string]Sync // of each account, the one that should stand in its row
 	calls  []time.Time
+	before Sync // the row before; rows come by account, oldest first
+	tries  int64
 }
 
 // Verify checks the promises over the window.
@@ -115,6 +117,8 @@ func (v *verification) violation(kind, account, run string, at time.Time, format
 
 // sync checks one row of the log by itself.
 func (v *verification) sync(ctx context.Context, s Sync) error {
+	v.tries += triesWithoutRow(v.before, s)
+	v.before = s
 	c := &v.report.Counts
 	if s.Discarded() {
 		c.Discards++
@@ -146,6 +150,22 @@ func (v *verification) sync(ctx context.Context, s Sync) error {
 		}
 	}
 	return v.settled(ctx, s)
+}
+
+// triesWithoutRow returns how many tries the row says that came before it and
+// that failed, so that they have no row. Those that the account's row before says
+// as well count there: the tries of an answer that was not settled go on, and
+// those of a discard of some changes.
+func triesWithoutRow(before, s Sync) int64 {
+	tries := s.Tries
+	if !s.Discarded() {
+		tries-- // its own
+	}
+	goesOn := before.Discarded() || before.Outcome == string(contract.OutcomeUnsettled)
+	if goesOn && before.Account == s.Account && before.Tries <= tries {
+		tries -= before.Tries
+	}
+	return max(0, tries)
 }
 
 // settled checks that the call was late enough for what it lists. A run keeps
@@ -211,8 +231,12 @@ func (v *verification) budget() {
 			v.violation(OverBudget, "", "", v.calls[from], "%d calls within %s, the budget is %d a second", n, span, v.rules.Budget)
 		}
 	}
-	if v.rules.Budget == 0 {
+	switch {
+	case v.rules.Budget == 0:
 		v.report.Unchecked = append(v.report.Unchecked, "calls per second: no budget was given (UPSTREAM_RPS)")
+	case v.tries > 0:
+		v.report.Unchecked = append(v.report.Unchecked, fmt.Sprintf(
+			"when %d tries called that failed before these syncs, so calls per second may have been more: a try that was answered with a failure, got no answer or did not write has no row", v.tries))
 	}
 }
 

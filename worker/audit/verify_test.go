@@ -50,6 +50,31 @@ func TestVerifyAcceptsWhatIsRight(t *testing.T) {
 	require.Equal(t, Counts{Syncs: 4, Changes: 3, Replays: 1, Accounts: 3, BusiestCalls: 1, Records: 5, Pending: 1, DeadLetters: 1}, report.Counts)
 }
 
+// TestVerifySaysWhichTriesItCannotSee: those that failed, each of them once.
+func TestVerifySaysWhichTriesItCannotSee(t *testing.T) {
+	f := newFixture(t)
+	write := func(account, run string, tries int) {
+		_, err := f.store.Write(t.Context(), store.Sync{Account: account, SyncID: run, Attempt: 1, CalledAt: f.at(40), Tries: tries, Payload: []byte(`{}`), ReplayID: "r1"})
+		require.NoError(t, err)
+	}
+	unsettled := func(account, run string, tries int) {
+		require.NoError(t, f.store.Unsettled(t.Context(), store.Sync{Account: account, SyncID: run, Attempt: 1, CalledAt: f.at(20), Tries: tries}, nil))
+	}
+	write("a", "run-1", 1)
+	write("a", "run-2", 3) // 2 failed
+	unsettled("b", "run-3", 2)
+	write("b", "run-4", 4) // 1 failed before the other row, 1 after it
+	unsettled("c", "run-5", 1)
+	write("c", "run-6", 2) // none
+	unsettled("d", "run-7", 3)
+	write("d", "run-8", 1) // 2; a new sequence
+	require.NoError(t, f.store.Discard(t.Context(), store.Discard{Account: "e", ID: "run-9/discard-1", Tries: 4, Operator: "ada", Reason: "gone", At: f.at(20)}))
+	write("e", "run-9", 5) // 4, in both rows
+	report, accused := f.verify(f.auditor(), Rules{Settle: settle, Budget: 100})
+	require.Empty(t, accused)
+	require.Contains(t, report.Unchecked[0], "when 10 tries called that failed before these syncs")
+}
+
 // TestVerifyFindsPlantedRows plants what can be seen in the tables alone.
 func TestVerifyFindsPlantedRows(t *testing.T) {
 	for _, test := range []struct {
