@@ -40,10 +40,10 @@ func printLeases(w io.Writer, settings service.Config, batch lease.Batch, asJSON
 			batchRow("hand-over of a full buffer", settings.HandOver(), limit),
 			attemptRow(account.Attempt, limit),
 			accountRow(account, limit),
-			loopRow("loop", "LOOP_LEASE", "lower LOOP_LEASE", settings.Loop.Lease, limit),
-			loopRow("committer", fmt.Sprintf("%s LOOP_LEASE + %s COMMIT_INTERVAL", settings.Loop.Lease, settings.Kafka.CommitInterval),
+			leaseRow("loop", "LOOP_LEASE", "lower LOOP_LEASE", settings.Loop.Lease, limit),
+			leaseRow("committer", fmt.Sprintf("%s LOOP_LEASE + %s COMMIT_INTERVAL", settings.Loop.Lease, settings.Kafka.CommitInterval),
 				"lower LOOP_LEASE or COMMIT_INTERVAL", settings.CommitterLease(), limit),
-			loopRow("watcher", fmt.Sprintf("%s LOOP_LEASE + %s longest look", settings.Loop.Lease, watch.LongestLook),
+			leaseRow("watcher", fmt.Sprintf("%s LOOP_LEASE + %s longest look", settings.Loop.Lease, watch.LongestLook),
 				"lower LOOP_LEASE", settings.WatcherLease(), limit),
 		}
 	}
@@ -80,52 +80,37 @@ func printLeases(w io.Writer, settings service.Config, batch lease.Batch, asJSON
 }
 
 func batchRow(name string, b lease.Batch, limit time.Duration) row {
-	r := boundRow(name, fmt.Sprintf("ceil(%d / %d) x (%s + %s)", b.Size, b.Concurrency, b.Timeout, b.Overhead), b.Bound(), b.Lease(), limit)
-	if !r.Passes {
-		r.Lever = fmt.Sprintf("batch <= %d would pass", b.Largest(limit))
-	}
-	return r
+	return boundRow(name, fmt.Sprintf("ceil(%d / %d) x (%s + %s)", b.Size, b.Concurrency, b.Timeout, b.Overhead),
+		fmt.Sprintf("batch <= %d would pass", b.Largest(limit)), b.Bound(), b.Lease(), limit)
 }
 
 func attemptRow(a lease.Attempt, limit time.Duration) row {
 	derivation := fmt.Sprintf("%s last sleep + %s row check + %s permit wait + %s upstream + %s write",
 		lease.LastSleep, a.RowCheck, a.PermitWait, a.Upstream, a.Write)
-	r := boundRow("attempt", derivation, a.Bound(), a.Lease(), limit)
-	if !r.Passes {
-		r.Lever = "shorten one of its timeouts"
-	}
-	return r
+	return boundRow("attempt", derivation, "shorten one of its timeouts", a.Bound(), a.Lease(), limit)
 }
 
 func accountRow(a lease.Account, limit time.Duration) row {
 	derivation := fmt.Sprintf("%d PARK_AFTER x (%s attempt lease + %s backoff)", a.ParkAfter, a.Attempt.Lease(), contract.MaxBackoff)
-	r := leaseRow("account", derivation, a.Lease(), limit)
-	if !r.Passes {
-		r.Lever = "lower PARK_AFTER or shorten the attempt"
-	}
-	return r
+	return leaseRow("account", derivation, "lower PARK_AFTER or shorten the attempt", a.Lease(), limit)
 }
 
-func loopRow(name, derivation, lever string, total, limit time.Duration) row {
-	r := leaseRow(name, derivation, total, limit)
-	if !r.Passes {
-		r.Lever = lever
-	}
-	return r
-}
-
-func boundRow(name, derivation string, bound, total, limit time.Duration) row {
-	r := leaseRow(name, derivation, total, limit)
+func boundRow(name, derivation, lever string, bound, total, limit time.Duration) row {
+	r := leaseRow(name, derivation, lever, total, limit)
 	r.Bound, r.BoundSeconds = seconds(bound), bound.Seconds()
 	return r
 }
 
-func leaseRow(name, derivation string, total, limit time.Duration) row {
-	return row{
+func leaseRow(name, derivation, lever string, total, limit time.Duration) row {
+	r := row{
 		Name: name, Derivation: derivation,
 		Lease: seconds(total), LeaseSeconds: total.Seconds(),
 		Passes: total <= limit,
 	}
+	if !r.Passes {
+		r.Lever = lever
+	}
+	return r
 }
 
 // seconds prints whole and fractional seconds, the unit of the settings' limits.

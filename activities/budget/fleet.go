@@ -84,7 +84,7 @@ type Fleet struct {
 	probing     bool      // a probe was granted in this outage
 	suspectedAt time.Time // the latest suspicion
 	latest      contract.Share
-	until       time.Time // when it ends
+	granted     grant     // what it allows
 	latestAsked time.Time // when the request was made that it answers; the start before the first
 }
 
@@ -119,7 +119,7 @@ func (f *Fleet) Share() contract.Share {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s, now := f.latest, time.Now()
-	if elapsed(f.until, now) >= 0 {
+	if f.granted.ended(now) {
 		s.Calls, s.Probe = 0, false
 	}
 	if elapsed(f.latestAsked, now) >= contract.ShareUse {
@@ -192,7 +192,7 @@ func (f *Fleet) unanswered(ctx context.Context, r contract.ShareRequest, err err
 	f.askAt = time.Now().Add(askAgain + rand.N(askAgain))
 	if ctx.Err() == nil && (f.failures == 1 || f.failures%20 == 0) {
 		f.log.Warn("no answer from the budget; calls stop when the share ends",
-			"share", f.latest.Calls, "ends_in", max(0, time.Until(f.until)).Round(time.Millisecond), "failures", f.failures, "error", err)
+			"share", f.latest.Calls, "ends_in", max(0, time.Until(f.granted.until)).Round(time.Millisecond), "failures", f.failures, "error", err)
 	}
 }
 
@@ -224,7 +224,7 @@ func (f *Fleet) answered(asked time.Time, r contract.ShareRequest, s contract.Sh
 		use.limit, open, cause = 0, true, f.event.Cause
 	}
 	trusted := !f.suspectedAt.After(asked)
-	f.latest, f.until, f.latestAsked = s, use.until, asked
+	f.latest, f.granted, f.latestAsked = s, use, asked
 	renew := time.Duration(s.Renew)
 	next := time.Now().Add(renew + rand.N(min(renew/10, 500*time.Millisecond)+1))
 	if next.Before(f.askAt) { // it is sooner if there was news since the request

@@ -20,8 +20,7 @@ type wanted struct {
 	definition string // all after the name: type, NOT NULL, OPTIONS
 	kind       string // the type without a length
 	full       string // the type
-	notNull    bool
-	filled     bool // never written as NULL, so that an existing one may be NOT NULL
+	neverNull  bool   // NULL is never written there, so an existing one may be NOT NULL
 	commitTime bool
 }
 
@@ -33,7 +32,7 @@ func columnsOf(statement string) []wanted {
 	for _, m := range columnLine.FindAllStringSubmatch(statement, -1) {
 		columns = append(columns, wanted{
 			name: m[1], definition: m[2], full: m[3], kind: m[4],
-			notNull:    strings.Contains(m[2], " NOT NULL"),
+			neverNull:  strings.Contains(m[2], " NOT NULL"),
 			commitTime: strings.Contains(m[2], "allow_commit_timestamp"),
 		})
 	}
@@ -42,8 +41,8 @@ func columnsOf(statement string) []wanted {
 
 func accountColumns() []wanted {
 	columns := columnsOf(ddl.Accounts())
-	for i := range columns {
-		columns[i].filled = slices.Contains([]string{"Sources", "CalledAt", "SyncId", "Attempt", "SyncedAt"}, columns[i].name)
+	for i, c := range columns {
+		columns[i].neverNull = c.neverNull || slices.Contains([]string{"Sources", "CalledAt", "SyncId", "Attempt", "SyncedAt"}, c.name)
 	}
 	return columns
 }
@@ -185,11 +184,11 @@ func (t table) conflicts(name string, columns []wanted, key []string, mapped []c
 			fault("column %s is %s and must be %s", w.name, have.full, w.kind)
 		case shorter(have.full, w.full) && !slices.Contains(maybeShort, w.name):
 			definition := w.full
-			if have.notNull && (w.notNull || w.filled) {
+			if have.notNull && w.neverNull {
 				definition += " NOT NULL"
 			}
 			fault("column %s is %s, too short for what is written there: %s %s", w.name, have.full, alter, definition)
-		case have.notNull && !w.notNull && !w.filled:
+		case have.notNull && !w.neverNull:
 			fault("column %s is NOT NULL and must be nullable: %s %s", w.name, alter, have.full)
 		}
 	}
